@@ -433,7 +433,11 @@ struct cali_state {
 	struct cali_ip_any tun_peer;
 	struct cali_ct_key ct_key;
 	__u32 trace; /* nonce of a dry run, 0 on live packets */
-	__u32 spare[4];
+	__u8 fwd;    /* enum cali_fwd for this packet */
+	__u8 ct_type;
+	__u8 leg;
+	__u8 spare0;
+	__u32 spare[3];
 };
 
 #endif
