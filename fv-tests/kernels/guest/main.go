@@ -21,6 +21,7 @@ var suites = []struct {
 	run  func(*reporter)
 }{
 	{"features", runFeatures},
+	{"load", runLoad},
 }
 
 func main() {
