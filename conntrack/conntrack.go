@@ -67,7 +67,7 @@ func (t ticks) idle(lastSeen uint32) uint32 {
 	return d
 }
 
-// dead is the datapath's own rule.
+// dead is the rule that the datapath applies at each lookup.
 func (t ticks) dead(lastSeen, timeout uint32) bool { return t.idle(lastSeen) > timeout }
 
 // seconds converts a span of jiffies.

@@ -13,7 +13,8 @@ import (
 
 // Options of a Sweeper. Tables and Clock are required.
 type Options struct {
-	Tables Tables
+	// Tables returns the open maps; asked at the start of each sweep, because a resized table is another map.
+	Tables func() Tables
 	Clock  Clock
 	// Interval from the start of one sweep to the start of the next; 10 s if zero. It is an eighth of that, though
 	// not under a second, while a table is more than 80 % full.
@@ -130,9 +131,9 @@ func (s *Sweeper) finish(end time.Time) {
 }
 
 func (s *Sweeper) newJobs() []job {
-	grace := s.opts.OrphanGrace
-	jobs := jobsOf(family[layout.AddrV4]{s.opts.Tables.V4, s.opts.Tables.V4Half}, grace)
-	return append(jobs, jobsOf(family[layout.AddrV6]{s.opts.Tables.V6, s.opts.Tables.V6Half}, grace)...)
+	t, grace := s.opts.Tables(), s.opts.OrphanGrace
+	jobs := jobsOf(family[layout.AddrV4]{t.V4, t.V4Half}, grace)
+	return append(jobs, jobsOf(family[layout.AddrV6]{t.V6, t.V6Half}, grace)...)
 }
 
 func jobsOf[A layout.Address](f family[A], grace time.Duration) []job {
