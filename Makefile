@@ -72,7 +72,7 @@ bin/felix-lite: $(GO_FILES) $(OBJECTS)
 
 bin/lab: $(GO_FILES) $(OBJECTS)
 	@echo "  GO      $@"
-	@$(GO_BUILD) -o $@ ./fv-tests/lab/cmd/lab
+	@$(GO_BUILD) -o $@ ./fv-tests/cmd/lab
 
 $(patsubst %,$(OBJ)/%.o,$(VARIANTS)): $(OBJ)/%.o: bpf-c/tc.c Makefile
 	$(call compile,$<,$(call variant_flags,$*))
