@@ -22,6 +22,7 @@ type Link struct {
 	Loopback bool
 	Ethernet bool // packets carry an Ethernet header
 	Master   int  // index of the bridge or bond it belongs to, 0: none
+	Parent   int  // index of the device below, 0: none (or in another namespace)
 	Addrs    []netip.Prefix
 }
 
@@ -30,7 +31,7 @@ func (l Link) equal(o Link) bool {
 	addrs, others := l.Addrs, o.Addrs
 	l.Addrs, o.Addrs = nil, nil
 	return l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.MAC == o.MAC && l.MTU == o.MTU && l.Up == o.Up &&
-		l.Loopback == o.Loopback && l.Ethernet == o.Ethernet && l.Master == o.Master && slices.Equal(addrs, others)
+		l.Loopback == o.Loopback && l.Ethernet == o.Ethernet && l.Master == o.Master && l.Parent == o.Parent && slices.Equal(addrs, others)
 }
 
 // linkFrom converts what netlink says; addresses come by other messages.
@@ -46,6 +47,7 @@ func linkFrom(l netlink.Link) Link {
 		Loopback: a.Flags&net.FlagLoopback != 0,
 		Ethernet: a.EncapType == "ether",
 		Master:   a.MasterIndex,
+		Parent:   a.ParentIndex,
 	}
 }
 

@@ -65,8 +65,8 @@ type Known struct {
 
 // Options of a Manager. All but Random must be set.
 type Options struct {
-	// Classify says what a link is for; false: none of ours.
-	Classify func(Link) (layout.Class, bool)
+	// Classify says what a link is for, given all links of the node; false: none of ours.
+	Classify func(l Link, all map[int]Link) (layout.Class, bool)
 	// Families are the flags of the enabled address families.
 	Families layout.IfaceFlag
 	// IfaceSlots and EPSlots are the sizes of the tables that slots index.
@@ -83,7 +83,8 @@ type Manager struct {
 	opts Options
 	log  *logrus.Entry
 
-	ifaces     map[int]*iface // by interface index
+	links      map[int]Link   // all of them, by index
+	ifaces     map[int]*iface // those that are ours
 	byName     map[string]int
 	work       map[int]bool // interfaces with something to do
 	ifaceSlots *slots
@@ -120,7 +121,7 @@ type Failure struct {
 func NewManager(opts Options, known []Known) *Manager {
 	m := &Manager{
 		opts: opts, log: opts.Log,
-		ifaces: map[int]*iface{}, byName: map[string]int{}, work: map[int]bool{}, known: map[int]Known{},
+		links: map[int]Link{}, ifaces: map[int]*iface{}, byName: map[string]int{}, work: map[int]bool{}, known: map[int]Known{},
 		ifaceSlots: newSlots(opts.IfaceSlots), epSlots: newSlots(opts.EPSlots),
 		workloads: newWorkloads(),
 	}
@@ -139,13 +140,14 @@ func NewManager(opts Options, known []Known) *Manager {
 
 // OnLinks takes in what the monitor has seen.
 func (m *Manager) OnLinks(b LinkBatch) {
+	present := make(map[int]bool, len(b.Links))
+	for _, l := range b.Links {
+		present[l.Index] = true
+		m.links[l.Index] = l
+	}
 	if b.Full {
 		m.linksSynced = true
-		present := make(map[int]bool, len(b.Links))
-		for _, l := range b.Links {
-			present[l.Index] = true
-		}
-		for index := range m.ifaces {
+		for index := range m.links {
 			if !present[index] {
 				m.vanished(index)
 			}
@@ -162,10 +164,24 @@ func (m *Manager) OnLinks(b LinkBatch) {
 	for _, l := range b.Links {
 		m.onLink(l)
 	}
+	// What another link is may hang on one that changed (a bond and its ports), but never on a workload.
+	for _, l := range b.Links {
+		if rec := m.ifaces[l.Index]; rec == nil || rec.want.Class != layout.ClassWEP {
+			m.Reclassify()
+			return
+		}
+	}
+}
+
+// Reclassify looks at every link again: something that decides what they are for has changed.
+func (m *Manager) Reclassify() {
+	for _, index := range slices.Sorted(maps.Keys(m.links)) {
+		m.onLink(m.links[index])
+	}
 }
 
 func (m *Manager) onLink(l Link) {
-	class, ours := m.opts.Classify(l)
+	class, ours := m.opts.Classify(l, m.links)
 	rec := m.ifaces[l.Index]
 	switch {
 	case rec == nil && !ours:
@@ -258,6 +274,7 @@ func (m *Manager) step(rec *iface, e Event) Action {
 }
 
 func (m *Manager) vanished(index int) {
+	delete(m.links, index)
 	if k, ok := m.known[index]; ok {
 		m.forgetKnown(k)
 	}

@@ -105,7 +105,7 @@ func newManagerTestOn(t *testing.T, dir *files.StatusDir, known ...Known) *manag
 	log.SetOutput(io.Discard)
 	mt := &managerTest{t: t, dp: newFakeDataplane(), status: dir, now: time.Unix(1000, 0)}
 	mt.Manager = NewManager(Options{
-		Classify: func(l Link) (layout.Class, bool) {
+		Classify: func(l Link, _ map[int]Link) (layout.Class, bool) {
 			switch {
 			case strings.HasPrefix(l.Name, "cali"):
 				return layout.ClassWEP, true

@@ -22,18 +22,22 @@ type LinkBatch struct {
 	Full    bool
 	Links   []Link
 	Removed []int // interface indices
+	// Defaults are the interfaces that default routes of either family point to, always all of them.
+	Defaults []int
 }
 
-// Monitor follows the links and addresses of one network namespace.
+// Monitor follows the links, addresses and default routes of one network namespace.
 type Monitor struct {
 	ns     *netns.NsHandle // nil: the process's own
 	resync time.Duration
 	log    *logrus.Entry
 
-	links   map[int]Link
-	addrs   map[int][]netip.Prefix
-	changed map[int]bool // to be sent, whether present or gone
-	full    bool         // the next batch is a full one
+	links    map[int]Link
+	addrs    map[int][]netip.Prefix
+	defaults []int
+	changed  map[int]bool // to be sent, whether present or gone
+	pending  bool         // something else is to be sent
+	full     bool         // the next batch is a full one
 }
 
 // NewMonitor makes a monitor of the namespace ns, or of the process's own where it is nil. What the
@@ -75,6 +79,7 @@ func (m *Monitor) follow(ctx context.Context, h *netlink.Handle, out chan<- Link
 	done := make(chan struct{})
 	linkCh := make(chan netlink.LinkUpdate, 256)
 	addrCh := make(chan netlink.AddrUpdate, 256)
+	routeCh := make(chan netlink.RouteUpdate, 256)
 	lost := make(chan error, 1)
 	report := func(err error) {
 		select {
@@ -95,6 +100,12 @@ func (m *Monitor) follow(ctx context.Context, h *netlink.Handle, out chan<- Link
 		return fmt.Errorf("subscribe to addresses: %w", err)
 	}
 	defer drain(addrCh)
+	if err := netlink.RouteSubscribeWithOptions(routeCh, done, netlink.RouteSubscribeOptions{
+		Namespace: m.ns, ErrorCallback: report, ReceiveBufferSize: buffer}); err != nil {
+		close(done)
+		return fmt.Errorf("subscribe to routes: %w", err)
+	}
+	defer drain(routeCh)
 	defer close(done)
 	if err := m.readAll(h); err != nil {
 		return err
@@ -104,14 +115,14 @@ func (m *Monitor) follow(ctx context.Context, h *netlink.Handle, out chan<- Link
 	for {
 		var send chan<- LinkBatch
 		var batch LinkBatch
-		if m.full || len(m.changed) > 0 {
+		if m.full || m.pending || len(m.changed) > 0 {
 			send, batch = out, m.batch()
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case send <- batch:
-			m.full, m.changed = false, map[int]bool{}
+			m.full, m.pending, m.changed = false, false, map[int]bool{}
 		case u, ok := <-linkCh:
 			if !ok {
 				return errLost
@@ -122,6 +133,15 @@ func (m *Monitor) follow(ctx context.Context, h *netlink.Handle, out chan<- Link
 				return errLost
 			}
 			m.onAddr(u)
+		case u, ok := <-routeCh:
+			if !ok {
+				return errLost
+			}
+			if isDefault(u.Route) {
+				if err := m.readDefaults(h); err != nil {
+					return err
+				}
+			}
 		case err := <-lost:
 			return err
 		case <-tick.C:
@@ -142,6 +162,9 @@ func (m *Monitor) readAll(h *netlink.Handle) error {
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
+	if err := m.readDefaults(h); err != nil {
+		return err
+	}
 	m.links, m.addrs, m.changed, m.full = map[int]Link{}, map[int][]netip.Prefix{}, map[int]bool{}, true
 	for _, a := range addrs {
 		if p, ok := prefixFrom(a.IPNet); ok {
@@ -155,6 +178,47 @@ func (m *Monitor) readAll(h *netlink.Handle) error {
 		m.links[link.Index] = link
 	}
 	return nil
+}
+
+// readDefaults finds the interfaces of the default routes in the main table.
+func (m *Monitor) readDefaults(h *netlink.Handle) error {
+	routes, err := retryDump(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	var found []int
+	for _, r := range routes {
+		if !isDefault(r) {
+			continue
+		}
+		if r.LinkIndex != 0 {
+			found = append(found, r.LinkIndex)
+		}
+		for _, hop := range r.MultiPath {
+			found = append(found, hop.LinkIndex)
+		}
+	}
+	slices.Sort(found)
+	if found = slices.Compact(found); !slices.Equal(found, m.defaults) {
+		m.defaults, m.pending = found, true
+	}
+	return nil
+}
+
+func isDefault(r netlink.Route) bool {
+	if r.Table != 0 && r.Table != unix.RT_TABLE_MAIN {
+		return false
+	}
+	if r.Type != 0 && r.Type != unix.RTN_UNICAST {
+		return false
+	}
+	if r.Dst == nil {
+		return true
+	}
+	ones, _ := r.Dst.Mask.Size()
+	return ones == 0 && r.Dst.IP.IsUnspecified()
 }
 
 func (m *Monitor) onLink(u netlink.LinkUpdate) {
@@ -200,7 +264,7 @@ func (m *Monitor) onAddr(u netlink.AddrUpdate) {
 
 // batch collects what is to be sent. It is taken anew for each attempt, so it is never stale.
 func (m *Monitor) batch() LinkBatch {
-	b := LinkBatch{Full: m.full}
+	b := LinkBatch{Full: m.full, Defaults: m.defaults}
 	if m.full {
 		for _, l := range m.links {
 			b.Links = append(b.Links, l)
