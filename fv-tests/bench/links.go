@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func ipNet(a netip.Addr, bits int) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}
+}
+
+func (n *namespace) up(name string) error {
+	link, err := n.nl.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", name, err)
+	}
+	if err := n.nl.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+// setUpNode turns forwarding on and gives the node its uplink, one end of a veth pair whose other end
+// stays unused beside it.
+func (n *namespace) setUpNode() error {
+	err := inNamespace(n.handle, func() error {
+		return setSysctls(map[string]string{
+			"net/ipv4/ip_forward":              "1",
+			"net/ipv6/conf/all/forwarding":     "1",
+			"net/ipv6/conf/default/forwarding": "1",
+		})
+	})
+	if err != nil {
+		return err
+	}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: uplink}, PeerName: "wire0"}
+	if err := n.nl.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add uplink: %w", err)
+	}
+	for _, name := range []string{uplink, "wire0"} {
+		if err := n.up(name); err != nil {
+			return err
+		}
+	}
+	for f, bits := range map[family]int{4: 24, 6: 64} {
+		if err := n.address(uplink, nodeAddr[f], bits); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *namespace) address(link string, a netip.Addr, bits int) error {
+	l, err := n.nl.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", link, err)
+	}
+	addr := &netlink.Addr{IPNet: ipNet(a, bits)}
+	if a.Is6() {
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	if err := n.nl.AddrReplace(l, addr); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", a, link, err)
+	}
+	return nil
+}
+
+// addPod joins a pod's namespace to the node: a veth pair, the pod's addresses, a default route
+// through a link-local gateway whose MAC is known to both ends for good.
+func (s *site) addPod(pod *namespace, host string, mac net.HardwareAddr, addrs map[family][]netip.Addr) error {
+	veth := &netlink.Veth{
+		LinkAttrs:        netlink.LinkAttrs{Name: host, HardwareAddr: hostMAC},
+		PeerName:         podInterface,
+		PeerHardwareAddr: mac,
+		PeerNamespace:    netlink.NsFd(int(pod.handle)),
+	}
+	if err := s.node.nl.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add veth %s: %w", host, err)
+	}
+	if err := s.node.up(host); err != nil {
+		return err
+	}
+	if err := pod.up(podInterface); err != nil {
+		return err
+	}
+	eth0, err := pod.nl.LinkByName(podInterface)
+	if err != nil {
+		return err
+	}
+	for f, gateway := range gateways {
+		for _, a := range addrs[f] {
+			if err := pod.address(podInterface, a, a.BitLen()); err != nil {
+				return err
+			}
+		}
+		neigh := &netlink.Neigh{LinkIndex: eth0.Attrs().Index, IP: gateway.AsSlice(), HardwareAddr: hostMAC, State: netlink.NUD_PERMANENT}
+		if err := pod.nl.NeighSet(neigh); err != nil {
+			return fmt.Errorf("add neighbour %s: %w", gateway, err)
+		}
+		route := &netlink.Route{
+			LinkIndex: eth0.Attrs().Index, Dst: ipNet(zeroAddr(f), 0), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+		}
+		if err := pod.nl.RouteReplace(route); err != nil {
+			return fmt.Errorf("add default route via %s: %w", gateway, err)
+		}
+	}
+	return nil
+}
+
+func zeroAddr(f family) netip.Addr {
+	if f == 4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// routeToPod adds the route and the permanent neighbour that lead to a pod.
+func (n *namespace) routeToPod(host string, mac net.HardwareAddr, pod netip.Addr) error {
+	link, err := n.nl.LinkByName(host)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", host, err)
+	}
+	index := link.Attrs().Index
+	neigh := &netlink.Neigh{LinkIndex: index, IP: pod.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT}
+	if err := n.nl.NeighSet(neigh); err != nil {
+		return fmt.Errorf("add neighbour %s: %w", pod, err)
+	}
+	route := &netlink.Route{LinkIndex: index, Dst: ipNet(pod, pod.BitLen()), Scope: netlink.SCOPE_LINK}
+	if pod.Is6() {
+		route.Scope = netlink.SCOPE_UNIVERSE
+	}
+	if err := n.nl.RouteReplace(route); err != nil {
+		return fmt.Errorf("add route to %s: %w", pod, err)
+	}
+	return nil
+}

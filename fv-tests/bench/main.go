@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bench compares the cost of carrying a service's traffic by different dataplanes, in one
+// run on one machine.
+//
+// In: nothing but flags (and QUICK=1). Out: tables on screen, judged against the goals of the
+// project, and build/bench.json, a list of results. `make bench` calls it.
+//
+// Every mode (direct routing, felix-lite's TC programs, kube-proxy's nftables shape ...) exists side
+// by side in network namespaces of its own: a client pod, a node, a server pod. Client and server
+// threads stand on one CPU, so what is measured is the pure CPU cost of an operation, not the
+// machine's idle wake-ups. Short slices alternate between the modes in shuffled order, each round's
+// rates are divided by that round's direct rate, and the median over many rounds is reported. The
+// same direct mode a second time (direct2) shows the noise. docs/performance.md explains the method.
+//
+// It must never touch an interface, route or rule outside the namespaces it made, and it removes
+// all of them, whatever happens.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the command's flags.
+type options struct {
+	quick     bool
+	modes     string
+	workloads string
+	families  string
+	out       string
+	agent     string
+	cpu       int
+	realtime  bool
+	minRounds int
+	maxRounds int
+	slice     time.Duration
+	skip      string
+	keep      bool
+}
+
+func parseOptions(args []string) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.BoolVar(&o.quick, "quick", quickFromEnv(), "few modes and rounds, under two minutes (also QUICK=1)")
+	fs.StringVar(&o.modes, "modes", "", "comma-separated modes to measure, as name or name/services (default: all)")
+	fs.StringVar(&o.workloads, "workloads", "", "comma-separated workloads (default: all)")
+	fs.StringVar(&o.families, "families", "4,6", "address families")
+	fs.StringVar(&o.out, "out", "build/bench.json", "file for the results")
+	fs.StringVar(&o.agent, "agent", "bin/felix-lite", "the agent's binary")
+	fs.IntVar(&o.cpu, "cpu", -1, "CPU of client and server threads (default: the last)")
+	fs.BoolVar(&o.realtime, "realtime", true, "run client and server threads with real-time priority")
+	fs.IntVar(&o.minRounds, "min-rounds", 0, "rounds of each measurement at least (default 120, quick 24)")
+	fs.IntVar(&o.maxRounds, "max-rounds", 0, "rounds of each measurement at most (default 390, quick 48)")
+	fs.DurationVar(&o.slice, "slice", 12*time.Millisecond, "how long one mode runs before the next")
+	fs.StringVar(&o.skip, "skip", "", "comma-separated parts to leave out: ratios, programs, control")
+	fs.BoolVar(&o.keep, "keep", false, "stop after set-up and wait for an interrupt: for looking around")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if o.minRounds == 0 {
+		o.minRounds = pick(o.quick, 24, 120)
+	}
+	if o.maxRounds == 0 {
+		o.maxRounds = max(o.minRounds, pick(o.quick, 48, 390))
+	}
+	return o, nil
+}
+
+func (o options) skips(part string) bool { return listed(o.skip, part) }
+
+// listed says whether a comma-separated list names s.
+func listed(list, s string) bool {
+	for _, part := range strings.Split(list, ",") {
+		if strings.TrimSpace(part) == s {
+			return true
+		}
+	}
+	return false
+}
+
+func pick(cond bool, a, b int) int {
+	if cond {
+		return a
+	}
+	return b
+}
+
+func quickFromEnv() bool {
+	v := os.Getenv("QUICK")
+	return v != "" && v != "0"
+}
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == workerVerb {
+		workerMain(os.Args[2])
+		return
+	}
+	o, err := parseOptions(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err = run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+)
+
+// mode is one dataplane with a number of services. New ones are added to allModes and nowhere else.
+type mode struct {
+	name     string
+	services int  // 0: clients talk to the pod itself
+	quick    bool // part of a quick run
+	// carry makes a fresh site carry the services. What it starts beside the site is closed by the
+	// returned function, which is never nil.
+	carry func(ctx context.Context, s *site, services int) (closer func() error, err error)
+}
+
+// The reference and its twin, which shows the noise.
+const (
+	modeDirect  = "direct"
+	modeDirect2 = "direct2"
+)
+
+func allModes(o options) []mode {
+	felix := felixMode{agent: o.agent, cpu: o.cpu}
+	return []mode{
+		{modeDirect, 0, true, carryDirect},
+		{modeDirect2, 0, true, carryDirect},
+		{modeFelix, 10, true, felix.carry},
+		{modeFelix, 30000, true, felix.carry},
+		{"nftables", 10, true, carryNftables},
+		{"nftables", 1000, false, carryNftables},
+		{"nftables", 10000, false, carryNftables},
+		{"iptables", 10, false, carryIptables},
+		{"iptables", 1000, false, carryIptables},
+	}
+}
+
+// label names a mode in tables and flags.
+func (m mode) label() string {
+	if m.services == 0 {
+		return m.name
+	}
+	return fmt.Sprintf("%s/%d", m.name, m.services)
+}
+
+// slug names the mode's site: part of a namespace's name.
+func (m mode) slug() string { return strings.ReplaceAll(m.label(), "/", "-") }
+
+// target is where clients of the mode connect to.
+func (m mode) target(f family, w workload) netip.AddrPort {
+	l := w.listener()
+	if m.services == 0 {
+		return netip.AddrPortFrom(serverAddr[f], l.targetPort)
+	}
+	return netip.AddrPortFrom(measuredVIP(m.services, f), l.servicePort)
+}
+
+// selectModes picks the modes of a run. The two direct ones are always first.
+func selectModes(o options) ([]mode, error) {
+	var out []mode
+	named := map[string]bool{}
+	for _, m := range allModes(o) {
+		reference := m.name == modeDirect || m.name == modeDirect2
+		asked := listed(o.modes, m.label()) || listed(o.modes, m.name)
+		if reference || asked || o.modes == "" && (m.quick || !o.quick) {
+			out = append(out, m)
+		}
+		named[m.label()], named[m.name] = true, true
+	}
+	for _, name := range strings.Split(o.modes, ",") {
+		if name = strings.TrimSpace(name); name != "" && !named[name] {
+			return nil, fmt.Errorf("no mode is called %q", name)
+		}
+	}
+	return out, nil
+}
+
+func carryDirect(_ context.Context, s *site, _ int) (func() error, error) {
+	return nothingToClose, s.addRoutes()
+}
+
+func nothingToClose() error { return nil }
+
+// bench is a run's state: the modes with their sites and workers.
+type bench struct {
+	o       options
+	stages  []*stage
+	results []result
+}
+
+// stage is a mode that is up.
+type stage struct {
+	mode
+	site    *site
+	worker  *process
+	closers []func() error
+}
+
+// raise brings a mode up: site, dataplane, workers. The stage is returned also after an error, to be
+// closed.
+func raise(ctx context.Context, o options, m mode) (*stage, error) {
+	st := &stage{mode: m}
+	s, err := newSite(m.slug())
+	st.site = s
+	if err != nil {
+		return st, err
+	}
+	closer, err := m.carry(ctx, s, m.services)
+	st.closers = append(st.closers, closer)
+	if err != nil {
+		return st, err
+	}
+	st.worker, err = startWorker(ctx, workerConfig{
+		Client: s.client.path(), Server: s.server.path(), CPU: o.cpu, Realtime: o.realtime,
+		Listen: []string{serverAddr[4].String(), serverAddr[6].String()},
+	})
+	return st, err
+}
+
+func (st *stage) close() error {
+	if st.worker != nil {
+		st.worker.stop()
+	}
+	var errs []error
+	for _, c := range st.closers {
+		errs = append(errs, c())
+	}
+	return errors.Join(append(errs, st.site.close())...)
+}
+
+// close removes everything that the run made.
+func (b *bench) close() error {
+	var errs []error
+	for _, st := range b.stages {
+		errs = append(errs, st.close())
+	}
+	return errors.Join(errs...)
+}
+
+// makeDir makes a temporary directory whose name tells whose it is.
+func makeDir(purpose string) (string, error) {
+	if err := os.MkdirAll(runDir, 0o755); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(runDir, fmt.Sprintf("%d-%s-", os.Getpid(), purpose))
+}
+
+// runDir is where runs keep their files and mounts.
+const runDir = "/run/felix-lite-bench"

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// A site is the place of one mode: a client pod, a node and a server pod, each a network namespace,
+// the pods joined to the node by veth pairs as a CNI plugin would make them. The node routes between
+// them and to an uplink that leads nowhere.
+type site struct {
+	name   string
+	client *namespace
+	node   *namespace
+	server *namespace
+}
+
+// namespace is a named network namespace with a netlink handle in it.
+type namespace struct {
+	name   string
+	handle netns.NsHandle
+	nl     *netlink.Handle
+}
+
+func (n *namespace) path() string { return filepath.Join(netnsDir, n.name) }
+
+const (
+	netnsDir     = "/run/netns"
+	netnsPrefix  = "flbench-"
+	clientVeth   = "calic0"
+	serverVeth   = "calis0"
+	podInterface = "eth0"
+	uplink       = "eth0"
+)
+
+var (
+	hostMAC   = net.HardwareAddr{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
+	clientMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x10}
+	serverMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x40}
+	gateways  = map[family]netip.Addr{4: netip.MustParseAddr("169.254.1.1"), 6: netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")}
+)
+
+// newSite makes the namespaces and links of a site. The caller closes it, also after an error.
+func newSite(name string) (*site, error) {
+	s := &site{name: name}
+	for _, part := range []struct {
+		role string
+		into **namespace
+	}{{"c", &s.client}, {"n", &s.node}, {"s", &s.server}} {
+		ns, err := newNamespace(name + "-" + part.role)
+		if err != nil {
+			return s, err
+		}
+		*part.into = ns
+	}
+	if err := s.node.setUpNode(); err != nil {
+		return s, fmt.Errorf("node of %s: %w", name, err)
+	}
+	clients := map[family][]netip.Addr{4: clientSources(4), 6: clientSources(6)}
+	servers := map[family][]netip.Addr{4: {serverAddr[4]}, 6: {serverAddr[6]}}
+	if err := s.addPod(s.client, clientVeth, clientMAC, clients); err != nil {
+		return s, fmt.Errorf("client pod of %s: %w", name, err)
+	}
+	if err := s.addPod(s.server, serverVeth, serverMAC, servers); err != nil {
+		return s, fmt.Errorf("server pod of %s: %w", name, err)
+	}
+	return s, nil
+}
+
+func clientSources(f family) []netip.Addr {
+	var out []netip.Addr
+	for i := range clientAddrs {
+		out = append(out, clientAddr(f, i))
+	}
+	return out
+}
+
+// addRoutes gives the node routes and neighbours for its pods; in felix-lite's modes the agent does.
+func (s *site) addRoutes() error {
+	for _, f := range []family{4, 6} {
+		for _, a := range clientSources(f) {
+			if err := s.node.routeToPod(clientVeth, clientMAC, a); err != nil {
+				return err
+			}
+		}
+		if err := s.node.routeToPod(serverVeth, serverMAC, serverAddr[f]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close removes the site's namespaces, and with them everything inside.
+func (s *site) close() error {
+	var errs []error
+	for _, ns := range []*namespace{s.client, s.server, s.node} {
+		if ns != nil {
+			errs = append(errs, ns.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// newNamespace makes a named network namespace with the sysctls that all of them share. The name
+// carries this process's id, so that a later run knows whether its maker lives.
+func newNamespace(name string) (*namespace, error) {
+	full := fmt.Sprintf("%s%d-%s", netnsPrefix, os.Getpid(), name)
+	n := &namespace{name: full}
+	err := onThread(func() error {
+		h, err := netns.NewNamed(full)
+		if err != nil {
+			return fmt.Errorf("create network namespace %s: %w", full, err)
+		}
+		n.handle = h
+		return setSysctls(map[string]string{
+			// 2: without the random offset a port pair's timestamps never go back, whichever of its
+			// addresses a SYN uses; with 1 reused pairs are stalled by TIME_WAIT.
+			"net/ipv4/tcp_timestamps":             "2",
+			"net/ipv4/tcp_no_metrics_save":        "1",
+			"net/ipv4/tcp_max_tw_buckets":         "4096",
+			"net/ipv4/ip_local_port_range":        "10000 64999",
+			"net/ipv6/conf/all/accept_dad":        "0",
+			"net/ipv6/conf/default/accept_dad":    "0",
+			"net/ipv6/conf/default/addr_gen_mode": "1",
+			"net/ipv6/conf/default/accept_ra":     "0",
+		})
+	})
+	if err != nil {
+		return n, err
+	}
+	nl, err := netlink.NewHandleAt(n.handle, unix.NETLINK_ROUTE)
+	if err != nil {
+		return n, fmt.Errorf("open netlink in %s: %w", full, err)
+	}
+	n.nl = nl
+	return n, n.up("lo")
+}
+
+func (n *namespace) close() error {
+	if n.nl != nil {
+		n.nl.Close()
+	}
+	if n.handle > 0 {
+		n.handle.Close()
+	}
+	if err := netns.DeleteNamed(n.name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("delete network namespace %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// removeStale deletes the namespaces of runs whose process is gone.
+func removeStale() error {
+	entries, err := os.ReadDir(netnsDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		rest, ours := strings.CutPrefix(e.Name(), netnsPrefix)
+		pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
+		if !ours || err != nil || unix.Kill(pid, 0) == nil {
+			continue
+		}
+		if err := netns.DeleteNamed(e.Name()); err != nil {
+			return fmt.Errorf("delete stale network namespace %s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}
+
+// setSysctls writes below /proc/sys for the calling thread's network namespace.
+func setSysctls(values map[string]string) error {
+	for name, value := range values {
+		if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}

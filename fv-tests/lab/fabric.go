@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// The router namespace joins everything: one bridge for each node segment (its address is the
+// nodes' gateway), one link to each outside client.
+const (
+	nodeBridge    = "br-nodes"
+	uplink2Bridge = "br-second"
+)
+
+func (l *Lab) router() Namespace { return l.namespace("router") }
+
+func (l *Lab) namespace(place string) Namespace {
+	return Namespace("fl-" + l.Name + "-" + place)
+}
+
+// buildFabric makes the router and the outside clients.
+func (l *Lab) buildFabric() error {
+	if err := l.router().create(); err != nil {
+		return err
+	}
+	if err := l.router().sysctls(map[string]string{
+		"net/ipv4/ip_forward":          "1",
+		"net/ipv6/conf/all/forwarding": "1",
+	}); err != nil {
+		return err
+	}
+	h, err := l.router().handle()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := l.addBridge(h, nodeBridge, nodeNet4, nodeNet6); err != nil {
+		return err
+	}
+	if l.Options.SecondUplink {
+		if err := l.addBridge(h, uplink2Bridge, uplink2Net4, uplink2Net6); err != nil {
+			return err
+		}
+	}
+	if l.Options.VLAN != 0 {
+		if err := addVLAN(h, nodeBridge, l.Options.VLAN, routerIn(vlanNet4), routerIn(vlanNet6)); err != nil {
+			return fmt.Errorf("router: %w", err)
+		}
+	}
+	for k := 1; k <= l.Options.Outside; k++ {
+		if err := l.addClient(h, k); err != nil {
+			return err
+		}
+	}
+	for _, p := range []netip.Prefix{ExternalNet4, ExternalNet6, LoadBalancerNet4, LoadBalancerNet6} {
+		if err := l.RouteVia(p, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lab) addBridge(h *netlink.Handle, name string, v4, v6 netip.Prefix) error {
+	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: l.Options.MTU, HardwareAddr: macFor(name)}}
+	if err := h.LinkAdd(br); err != nil {
+		return fmt.Errorf("router: bridge %s: %w", name, err)
+	}
+	return configure(h, name, netip.PrefixFrom(routerIn(v4), v4.Bits()), netip.PrefixFrom(routerIn(v6), v6.Bits()))
+}
+
+// addClient makes the k-th outside client with its link to the router.
+func (l *Lab) addClient(router *netlink.Handle, k int) error {
+	v4, v6 := outsideNets(k)
+	name := fmt.Sprintf("out%d", k)
+	c := &Client{
+		Place: Place{
+			Name: name, Namespace: l.namespace(name), IPv4: nth(v4, 10), IPv6: nth(v6, 16),
+			Dir: filepath.Join(l.dir(), name),
+		},
+		Gateway4: routerIn(v4), Gateway6: routerIn(v6),
+	}
+	if err := c.Namespace.create(); err != nil {
+		return err
+	}
+	h, err := c.Namespace.handle()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	err = addVeth(router, vethSpec{
+		name: name, mtu: l.Options.OutsideMTU, mac: macFor("router/" + name),
+		peer: uplinkName, peerMAC: macFor(name), peerNamespace: c.Namespace,
+	})
+	if err != nil {
+		return fmt.Errorf("client %s: %w", name, err)
+	}
+	if err := configure(router, name, netip.PrefixFrom(c.Gateway4, 24), netip.PrefixFrom(c.Gateway6, 64)); err != nil {
+		return fmt.Errorf("client %s: %w", name, err)
+	}
+	if err := configure(h, uplinkName, netip.PrefixFrom(c.IPv4, 24), netip.PrefixFrom(c.IPv6, 64)); err != nil {
+		return fmt.Errorf("client %s: %w", name, err)
+	}
+	for _, gw := range []netip.Addr{c.Gateway4, c.Gateway6} {
+		if err := addRoute(h, uplinkName, netip.Prefix{}, gw, false); err != nil {
+			return fmt.Errorf("client %s: %w", name, err)
+		}
+	}
+	l.Clients = append(l.Clients, c)
+	return nil
+}
+
+// RouteVia makes the router send a prefix to a node, counted from 1: how external and load balancer
+// addresses reach the cluster. An existing route for the prefix is replaced.
+func (l *Lab) RouteVia(dst netip.Prefix, node int) error {
+	h, err := l.router().handle()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	gateway := nodeAddress(node, dst.Addr().Is6())
+	if err := addRoute(h, nodeBridge, dst, gateway, false); err != nil {
+		return fmt.Errorf("router: %w", err)
+	}
+	return nil
+}
+
+// vethSpec is a pair of devices; each end is born in its own namespace, so that it gets that
+// namespace's sysctls.
+type vethSpec struct {
+	name          string
+	mtu           int
+	mac           net.HardwareAddr
+	peer          string
+	peerMAC       net.HardwareAddr
+	peerNamespace Namespace
+}
+
+// addVeth makes the pair; name stands in the handle's namespace.
+func addVeth(h *netlink.Handle, s vethSpec) error {
+	target, err := netns.GetFromPath(s.peerNamespace.Path())
+	if err != nil {
+		return fmt.Errorf("veth %s: %w", s.name, err)
+	}
+	defer target.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = s.name, s.mtu, s.mac
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerHardwareAddr, veth.PeerMTU = s.peer, s.peerMAC, uint32(s.mtu)
+	veth.PeerNamespace = netlink.NsFd(int(target))
+	if err := h.LinkAdd(veth); err != nil {
+		return fmt.Errorf("veth %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// addVLAN makes a tagged interface on a parent and gives it addresses.
+func addVLAN(h *netlink.Handle, parent string, id int, v4, v6 netip.Addr) error {
+	p, err := h.LinkByName(parent)
+	if err != nil {
+		return fmt.Errorf("vlan %d on %s: %w", id, parent, err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex = fmt.Sprintf("%s.%d", parent, id), p.Attrs().Index
+	if err := h.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: id}); err != nil {
+		return fmt.Errorf("vlan %d on %s: %w", id, parent, err)
+	}
+	return configure(h, attrs.Name, netip.PrefixFrom(v4, 24), netip.PrefixFrom(v6, 64))
+}
+
+// configure brings a device up and gives it addresses.
+func configure(h *netlink.Handle, name string, addrs ...netip.Prefix) error {
+	link, err := h.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	for _, p := range addrs {
+		if !p.IsValid() {
+			continue
+		}
+		addr := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
+		if err := h.AddrReplace(link, addr); err != nil {
+			return fmt.Errorf("interface %s: address %s: %w", name, p, err)
+		}
+	}
+	if err := h.LinkSetUp(link); err != nil {
+		return fmt.Errorf("interface %s: set up: %w", name, err)
+	}
+	return nil
+}
+
+// addRoute sets a route; the zero prefix is the default route. Without a gateway it is a link route.
+func addRoute(h *netlink.Handle, dev string, dst netip.Prefix, gateway netip.Addr, onlink bool) error {
+	link, err := h.LinkByName(dev)
+	if err != nil {
+		return fmt.Errorf("route %s: %w", dst, err)
+	}
+	r := &netlink.Route{LinkIndex: link.Attrs().Index}
+	if dst.IsValid() {
+		r.Dst = ipNet(dst)
+	} else if gateway.Is4() {
+		r.Dst = &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+	} else {
+		r.Dst = &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+	}
+	if gateway.IsValid() {
+		r.Gw = gateway.AsSlice()
+	} else if dst.Addr().Is4() {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if onlink {
+		r.Flags = int(netlink.FLAG_ONLINK)
+	}
+	if err := h.RouteReplace(r); err != nil {
+		return fmt.Errorf("route %s via %s dev %s: %w", dst, gateway, dev, err)
+	}
+	return nil
+}
+
+// addNeighbour sets a permanent neighbour entry.
+func addNeighbour(h *netlink.Handle, dev string, addr netip.Addr, mac net.HardwareAddr) error {
+	link, err := h.LinkByName(dev)
+	if err != nil {
+		return fmt.Errorf("neighbour %s: %w", addr, err)
+	}
+	err = h.NeighSet(&netlink.Neigh{
+		LinkIndex: link.Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT,
+	})
+	if err != nil {
+		return fmt.Errorf("neighbour %s on %s: %w", addr, dev, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// nodeAddress is the i-th node's address on the node segment, counted from 1.
+func nodeAddress(i int, ipv6 bool) netip.Addr {
+	if ipv6 {
+		return nth(nodeNet6, 16+i)
+	}
+	return nth(nodeNet4, 10+i)
+}
+
+// mountBPF mounts a bpffs of its own.
+func mountBPF(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("bpffs: %w", err)
+	}
+	if err := unix.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
+		return fmt.Errorf("mount bpffs at %s: %w", dir, err)
+	}
+	return nil
+}
