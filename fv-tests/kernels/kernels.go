@@ -55,4 +55,4 @@ func names(list []Kernel) string {
 
 // Modules are what the guest needs of a kernel that does not have it built in; what a module
 // depends on is loaded before it. The names are those of the files, without suffix.
-var Modules = []string{"veth", "vxlan", "sch_ingress", "cls_bpf", "tun"}
+var Modules = []string{"veth", "vxlan", "sch_ingress", "cls_bpf", "bridge"}

@@ -14,6 +14,7 @@ import (
 type world struct {
 	fabric, outside *namespace
 	nodes           []*node
+	servers         []*echoServer
 }
 
 // buildWorld makes all namespaces and interfaces, and the routes that an agent would make. There
@@ -69,6 +70,9 @@ func (w *world) build() (err error) {
 }
 
 func (w *world) close() {
+	for _, s := range w.servers {
+		s.close()
+	}
 	for _, n := range w.nodes {
 		for _, p := range n.pods {
 			closeNamespace(p.ns)

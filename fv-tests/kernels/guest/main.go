@@ -22,6 +22,7 @@ var suites = []struct {
 }{
 	{"features", runFeatures},
 	{"load", runLoad},
+	{"smoke", runSmoke},
 }
 
 func main() {

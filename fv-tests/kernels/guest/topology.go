@@ -77,7 +77,6 @@ type node struct {
 	pods  []*pod
 
 	uplinkIndex, tunnelIndex int
-	dp                       *dataplane
 }
 
 // describeNode plans a node and its pods: node 1 is 192.168.77.1, with pods in 10.65.1.0/24.
