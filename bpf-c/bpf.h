@@ -18,7 +18,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 
-#define INLINE static __attribute__((always_inline))
+#define INLINE static inline __attribute__((always_inline))
 #define PACKED __attribute__((packed))
 
 #define likely(x)   __builtin_expect(!!(x), 1)
@@ -29,6 +29,9 @@
 
 /* Keeps the compiler from folding a variable into an expression the verifier can not follow. */
 #define opaque(x) asm volatile("" : "+r"(x))
+
+/* linux/if_packet.h */
+#define PACKET_HOST 0
 
 #define zero(x) __builtin_memset(&(x), 0, sizeof(x))
 

@@ -47,6 +47,9 @@ enum cali_cb {
 	CALI_CB_FLAGS = 1,  /* enum cali_iface_flag of the interface */
 	CALI_CB_POLICY = 2, /* index into cali_policy2 for this direction and family */
 	CALI_CB_EP = 3,     /* endpoint slot (policy generations) */
+	/* The same two words when a policy program is called: where it continues. */
+	CALI_CB_ACCEPT = 1,
+	CALI_CB_DENY = 3,
 	CALI_CB_TRACE = 4,  /* 0 on live packets; a nonce in a dry run: writes nothing, redirects nothing */
 };
 

@@ -24,6 +24,7 @@ enum cali_fwd emit_fwd;
 enum cali_leg_flag emit_leg_flag;
 enum cali_fe_flag emit_fe_flag;
 enum cali_be_list emit_be_list;
+enum cali_be_flag emit_be_flag;
 enum cali_route_flag emit_route_flag;
 enum cali_iface_flag emit_iface_flag;
 enum cali_global_flag emit_global_flag;

@@ -50,6 +50,8 @@ PINNED_MAP(cali_rule_ctrs2, BPF_MAP_TYPE_PERCPU_HASH, struct cali_rule_key, __u6
 
 /* [0] is live traffic's, [1] belongs to test runs (a run may be interrupted by live packets). */
 PINNED_MAP(FAM(state2), BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct cali_state, 2, 0);
+/* The same two entries, for what tail calls need not see of each other. */
+PINNED_MAP(FAM(scratch2), BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct cali_scratch, 2, 0);
 /* Confirmed flows: preallocated, never evicts. */
 PINNED_MAP(FAM(ct3), BPF_MAP_TYPE_HASH, struct cali_ct_key, struct cali_ct_value, 262144, 0);
 /* Half-open flows: an LRU of their own, so that a SYN flood evicts nobody else. */

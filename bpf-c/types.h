@@ -182,7 +182,14 @@ struct cali_be_value {
 	__be16 port_be;
 	__u16 weight;
 	__u32 id;    /* stable for (service port, address, port) */
-	__u32 flags; /* spare for terminating, quarantined ... */
+	__u32 flags; /* enum cali_be_flag; room for terminating, quarantined ... */
+};
+
+/* Set in CALI_BE_BY_ID entries only: which of the service port's lists the backend is in. An affinity
+ * record is honoured only if its backend is in the list that the packet is balanced over. */
+enum cali_be_flag {
+	CALI_BEF_CLUSTER = 1 << 0,
+	CALI_BEF_LOCAL = 1 << 1,
 };
 
 /* Client affinity: by service port, whichever VIP was used. */
@@ -422,8 +429,8 @@ struct cali_state {
 	__u16 dst_ep_slot;
 	__u32 iface_flags;
 	__u32 policy;      /* index into cali_policy2 */
-	__u32 jump_accept; /* index into cali_jump2 that a policy program continues at */
-	__u32 jump_deny;
+	__u32 rule_program; /* policy program that hit rules[] */
+	__u32 ep_slot;      /* of this interface */
 	__u32 tcp_seq; /* host order */
 	__u32 tcp_ack;
 	__u32 tcp_end; /* sequence number after this segment */
@@ -438,6 +445,14 @@ struct cali_state {
 	__u8 leg;
 	__u8 spare0;
 	__u32 spare[3];
+};
+
+/* Room for an entry while it is being made; the stack has too little. */
+struct cali_scratch {
+	struct cali_ct_value v;
+	struct cali_ct_key fwd;
+	struct cali_ct_key rev;
+	struct cali_ct_key twin;
 };
 
 #endif

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* conntrack.h: finds, follows, confirms and creates entries.
+ *
+ * A flow without translation has one entry; a translated one has two, twins, each keyed by what one
+ * side sees (types.h). A packet needs one lookup: the entry it finds has all that is needed to
+ * judge, rewrite and forward it. Only SYN, FIN and RST, and one packet a second, also touch the twin.
+ *
+ * A flow starts half-open, in an LRU that a flood may churn. It is confirmed, in a hash that never
+ * evicts, by the handshake's third packet, or by the first reply where there is no handshake. */
+#ifndef FELIX_CONNTRACK_H
+#define FELIX_CONNTRACK_H
+
+#include "route.h"
+
+/* Key of a packet; true when the packet's source is side b. */
+INLINE bool ct_key_make(struct cali_ct_key *k, const struct cali_ip *src, const struct cali_ip *dst,
+			__be16 sport_be, __be16 dport_be, __u8 proto, __u8 zone)
+{
+	bool swapped = ip_less(dst, src) || (ip_equal(src, dst) && dport_be < sport_be);
+
+	k->addr_a = swapped ? *dst : *src;
+	k->addr_b = swapped ? *src : *dst;
+	k->port_a_be = swapped ? dport_be : sport_be;
+	k->port_b_be = swapped ? sport_be : dport_be;
+	k->proto = proto;
+	k->zone = zone;
+	k->spare = 0;
+	return swapped;
+}
+
+INLINE bool ct_key_equal(const struct cali_ct_key *a, const struct cali_ct_key *b)
+{
+	return ip_equal(&a->addr_a, &b->addr_a) && ip_equal(&a->addr_b, &b->addr_b) &&
+	       a->port_a_be == b->port_a_be && a->port_b_be == b->port_b_be && a->proto == b->proto &&
+	       a->zone == b->zone;
+}
+
+/* Which end of the flow sent a packet whose key was made with this swap: 0 the opener, 1 the other. */
+INLINE __u32 ct_leg(const struct cali_ct_value *v, bool swapped)
+{
+	return !!(v->flags & CALI_CTF_KEY_SWAPPED) != swapped;
+}
+
+INLINE bool ct_dead(const struct cali_ct_value *v, __u32 now)
+{
+	__s32 idle = (__s32)(now - v->last_seen);
+
+	/* Another CPU may have written a later time than the one read here. */
+	return idle > 0 && (__u32)idle > v->timeout;
+}
+
+/* What both entries' own packets are rewritten to is the twin's tuple (reply direction of it). */
+INLINE void ct_twin_key(struct cali_ct_key *k, const struct cali_ct_value *v, __u8 proto)
+{
+	__u8 zone = v->type == CALI_CT_NAT_REV && (v->flags & CALI_CTF_CONFLICT) ? 1 : 0;
+
+	ct_key_make(k, &v->nat_src, &v->nat_dst, v->nat_sport_be, v->nat_dport_be, proto, zone);
+}
+
+INLINE struct cali_ct_value *ct_find(const struct cali_ct_key *k, bool *half)
+{
+	struct cali_ct_value *v = bpf_map_lookup_elem(&FAM(ct3), k);
+
+	*half = false;
+	if (likely(v != NULL))
+		return v;
+	*half = true;
+	return bpf_map_lookup_elem(&FAM(ct_half), k);
+}
+
+INLINE struct cali_ct_value *ct_find_any(const struct cali_ct_key *k)
+{
+	bool half;
+
+	return ct_find(k, &half);
+}
+
+INLINE void ct_delete(const struct cali_ct_key *k)
+{
+	bpf_map_delete_elem(&FAM(ct3), k);
+	bpf_map_delete_elem(&FAM(ct_half), k);
+}
+
+/* Removes an entry and its twin. */
+INLINE void ct_delete_flow(const struct cali_ct_key *k, struct cali_ct_value *v)
+{
+	if (v->type != CALI_CT_NORMAL) {
+		struct cali_ct_key twin;
+
+		ct_twin_key(&twin, v, k->proto);
+		ct_delete(&twin);
+	}
+	ct_delete(k);
+}
+
+INLINE __u32 ct_timeout(__u8 proto, __u8 state)
+{
+	if (proto == IPPROTO_TCP) {
+		if (state == CALI_CT_RESET)
+			return CFG.to_reset;
+		if (state == CALI_CT_CLOSED)
+			return CFG.to_fins;
+		if (state >= CALI_CT_ESTABLISHED)
+			return CFG.to_established;
+		return CFG.to_syn_sent;
+	}
+	if (proto == IPPROTO_UDP)
+		return CFG.to_udp;
+	if (proto == PROTO_ICMP)
+		return CFG.to_icmp;
+	return CFG.to_generic;
+}
+
+INLINE void ct_set_state(struct cali_ct_value *v, __u8 proto, __u8 state)
+{
+	v->tcp_state = state;
+	v->timeout = ct_timeout(proto, state);
+}
+
+/* Follows the sequence space of the leg that sent the packet. */
+INLINE void ct_track_seq(struct cali_ct_leg *l, const struct pkt *p)
+{
+	if (!(l->flags & CALI_LEG_END) || (__s32)(p->tcp_end - l->end) > 0)
+		l->end = p->tcp_end;
+	if (p->tcp_flags & TCP_ACK) {
+		if (!(l->flags & CALI_LEG_ACK) || (__s32)(p->tcp_ack - l->ack) >= 0) {
+			l->ack = p->tcp_ack;
+			l->win = p->tcp_win;
+		}
+		l->flags |= CALI_LEG_ACK | CALI_LEG_END;
+	} else {
+		l->flags |= CALI_LEG_END;
+	}
+}
+
+/* RFC 5961 3.2, as far as it can be seen from the middle: an RST counts when its sequence number is
+ * what the sender would send next, or inside the window that the receiver granted last; the answer
+ * to a SYN counts when it acknowledges it. */
+INLINE bool ct_rst_valid(const struct cali_ct_leg *from, const struct cali_ct_leg *to, const struct pkt *p)
+{
+	__u32 win;
+
+	if ((from->flags & CALI_LEG_END) && p->tcp_seq == from->end)
+		return true;
+	if (to->flags & CALI_LEG_ACK) {
+		win = (__u32)to->win << (to->flags & CALI_LEG_SCALE && from->flags & CALI_LEG_SCALE ?
+						 (to->scale & 15) :
+						 0);
+		return p->tcp_seq - to->ack < (win ? win : 1);
+	}
+	/* Nothing acknowledged yet: only an RST that answers the SYN. */
+	return (p->tcp_flags & TCP_ACK) && (to->flags & CALI_LEG_END) && p->tcp_ack == to->end;
+}
+
+/* Window scale of a SYN (RFC 7323), 0xff when there is none. */
+INLINE __u8 tcp_scale_option(struct __sk_buff *skb, __u32 l4_off)
+{
+	__u32 off = l4_off + 20, i, end;
+	__u8 b[2], doff;
+
+	if (bpf_skb_load_bytes(skb, l4_off + 12, &doff, 1))
+		return 0xff;
+	end = l4_off + (doff >> 4) * 4;
+#pragma unroll
+	for (i = 0; i < 10; i++) {
+		if (off + 1 > end || bpf_skb_load_bytes(skb, off, b, 1) || b[0] == 0)
+			break;
+		if (b[0] == 1) {
+			off++;
+			continue;
+		}
+		if (off + 3 > end || bpf_skb_load_bytes(skb, off + 1, &b[1], 1) || b[1] < 2)
+			break;
+		if (b[0] == 3 && b[1] == 3) {
+			if (bpf_skb_load_bytes(skb, off + 2, b, 1))
+				break;
+			return b[0] > 14 ? 14 : b[0];
+		}
+		off += b[1];
+	}
+	return 0xff;
+}
+
+INLINE void ct_leg_scale(struct cali_ct_leg *l, __u8 scale)
+{
+	if (scale == 0xff)
+		return;
+	l->scale = scale;
+	l->flags |= CALI_LEG_SCALE;
+}
+
+enum ct_verdict {
+	CT_MISS = 0,    /* no entry: a new flow, or one we do not know */
+	CT_HIT = 1,     /* entry and leg are known */
+	CT_EXPIRED = 2, /* there was an entry; it had timed out and is gone */
+	CT_FULL = 3,    /* the flow could not be confirmed */
+};
+
+/* Moves an entry to the confirmed table. Returns the new place, or NULL when the table is full. */
+INLINE struct cali_ct_value *ct_confirm_one(const struct cali_ct_key *k, struct cali_ct_value *half)
+{
+	struct cali_ct_value *v;
+
+	if (bpf_map_update_elem(&FAM(ct3), k, half, BPF_ANY))
+		return NULL;
+	v = bpf_map_lookup_elem(&FAM(ct3), k);
+	bpf_map_delete_elem(&FAM(ct_half), k);
+	return v;
+}
+
+/* Confirms a half-open flow: both entries, approvals and TCP state of each carried to the other. */
+INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, const struct cali_ct_key *k,
+					struct cali_ct_value *v, __u8 proto)
+{
+	ct_set_state(v, proto, CALI_CT_ESTABLISHED);
+	if (v->type != CALI_CT_NORMAL) {
+		struct cali_ct_key tk;
+		struct cali_ct_value *twin;
+
+		ct_twin_key(&tk, v, proto);
+		twin = bpf_map_lookup_elem(&FAM(ct_half), &tk);
+		if (twin) {
+			ct_set_state(twin, proto, CALI_CT_ESTABLISHED);
+			twin->last_seen = v->last_seen;
+			twin->flags |= v->flags & (CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1);
+			v->flags |= twin->flags & (CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1);
+			/* Each knows where its own sender is; the other needs that to reach it. */
+			if (v->type == CALI_CT_NAT_FWD) {
+				v->ifindex[1] = twin->ifindex[1];
+				v->leg[1] = twin->leg[1];
+				twin->leg[0] = v->leg[0];
+			} else {
+				twin->leg[1] = v->leg[1];
+				v->leg[0] = twin->leg[0];
+			}
+			if (!ct_confirm_one(&tk, twin))
+				return NULL;
+		}
+	}
+	v = ct_confirm_one(k, v);
+	if (v)
+		count(skb, CALI_COUNT_PROMOTED);
+	return v;
+}
+
+/* SYN, FIN and RST: the packets that change a flow's state, in both entries. Returns false when the
+ * entry is over and the packet starts a new flow. */
+INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, struct cali_ct_value *v,
+			 __u32 leg, struct pkt *p, __u32 now)
+{
+	struct cali_ct_value *twin = NULL;
+	struct cali_ct_key tk;
+	struct cali_ct_leg *from, *to;
+
+	leg &= 1;
+	if (v->type != CALI_CT_NORMAL) {
+		ct_twin_key(&tk, v, p->proto);
+		twin = ct_find_any(&tk);
+	}
+	if ((p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN && v->tcp_state >= CALI_CT_CLOSED) {
+		ct_delete_flow(k, v);
+		count(skb, CALI_COUNT_REOPENED);
+		return false;
+	}
+	from = leg ? &v->leg[1] : &v->leg[0];
+	to = leg ? &v->leg[0] : &v->leg[1];
+	if (p->tcp_flags & TCP_RST) {
+		/* The far end's numbers are followed in the entry that sees its packets. */
+		if (twin)
+			to = leg ? &twin->leg[0] : &twin->leg[1];
+		if (!ct_rst_valid(from, to, p)) {
+			count(skb, CALI_COUNT_RST_IGNORED);
+			return true;
+		}
+		from->flags |= CALI_LEG_RST;
+		ct_set_state(v, p->proto, CALI_CT_RESET);
+		if (twin)
+			ct_set_state(twin, p->proto, CALI_CT_RESET);
+		return true;
+	}
+	if (p->tcp_flags & TCP_SYN) {
+		if (v->tcp_state <= CALI_CT_REPLIED) {
+			ct_leg_scale(from, tcp_scale_option(skb, p->l4_off));
+			from->flags |= CALI_LEG_SYN;
+		}
+		if (leg && v->tcp_state == CALI_CT_NEW && (p->tcp_flags & TCP_ACK))
+			ct_set_state(v, p->proto, CALI_CT_REPLIED);
+	}
+	if (v->tcp_state <= CALI_CT_CLOSING)
+		ct_track_seq(from, p);
+	if (p->tcp_flags & TCP_FIN) {
+		from->flags |= CALI_LEG_FIN;
+		if (v->tcp_state < CALI_CT_CLOSED) {
+			bool both = (to->flags & CALI_LEG_FIN) ||
+				    (twin && ((leg ? twin->leg[0].flags : twin->leg[1].flags) & CALI_LEG_FIN));
+
+			ct_set_state(v, p->proto, both ? CALI_CT_CLOSED : CALI_CT_CLOSING);
+		}
+	}
+	if (twin) {
+		if (leg)
+			twin->leg[1] = *from;
+		else
+			twin->leg[0] = *from;
+		if (twin->tcp_state < v->tcp_state)
+			ct_set_state(twin, p->proto, v->tcp_state);
+		twin->last_seen = now;
+	}
+	return true;
+}
+
+/* Keeps the twin alive: it sees none of this entry's packets. About once a second. */
+INLINE void ct_refresh_twin(struct cali_ct_value *v, __u8 proto, __u32 now)
+{
+	struct cali_ct_value *twin;
+	struct cali_ct_key tk;
+
+	ct_twin_key(&tk, v, proto);
+	twin = ct_find_any(&tk);
+	if (twin)
+		twin->last_seen = now;
+}
+
+/* Books a packet on a live entry that is not the business of a SYN, FIN or RST. */
+INLINE void ct_touch(struct cali_ct_value *v, __u32 leg, const struct pkt *p, __u32 now)
+{
+	__u32 last = v->last_seen;
+
+	v->last_seen = now;
+	if (leg) {
+		v->packets[1]++;
+		v->bytes[1] += p->l3_len;
+	} else {
+		v->packets[0]++;
+		v->bytes[0] += p->l3_len;
+	}
+	if (unlikely(v->type != CALI_CT_NORMAL && (last >> CFG.to_ticks_shift) != (now >> CFG.to_ticks_shift)))
+		ct_refresh_twin(v, p->proto, now);
+}
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* ctx.h: what every stage carries: load-time constants, the packet as parsed, counters, marks, the
+ * per-CPU state, and the ways out of a program. */
+#ifndef FELIX_CTX_H
+#define FELIX_CTX_H
+
+#include "maps.h"
+#include "marks.h"
+
+/* Load-time constants; set for each object when it is loaded. */
+const volatile struct cali_config CFG;
+
+/* The packet on the stack of main. Header fields are as on the wire, TCP numbers in host order. */
+struct pkt {
+	struct cali_ip src;
+	struct cali_ip dst;
+	__be16 sport_be;
+	__be16 dport_be;
+	__u8 proto;
+	__u8 tcp_flags; /* byte 13 of the TCP header */
+	__u8 ttl;
+	__u8 icmp_type;
+	__u16 l4_off; /* from skb->data */
+	__u16 l3_len; /* whole packet, GSO included */
+	__u16 tcp_win;
+	__u8 df; /* IPv4 don't-fragment; 1 for IPv6 */
+	__u8 spare;
+	__u32 tcp_seq;
+	__u32 tcp_ack;
+	__u32 tcp_end; /* sequence number after this segment */
+};
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+#define MARK(m) ((__u32)(m) << CFG.mark_shift)
+
+/* Index of this variant's program for a slot; constant for the verifier: a direct jump. */
+#define VARIANT_INDEX (((CLASS * 2 + HOOK) * 2 + FAMILY) * CALI_SLOT_STRIDE)
+
+INLINE void jump(struct __sk_buff *skb, enum cali_slot slot)
+{
+	bpf_tail_call(skb, &cali_jump2, CFG.jump_bank + VARIANT_INDEX + slot);
+}
+
+INLINE void count(struct __sk_buff *skb, enum cali_counter c)
+{
+	__u32 row = (skb->cb[CALI_CB_IFACE] * 2 + HOOK) * 2 + FAMILY;
+	struct cali_counter_row *r;
+
+	if (skb->cb[CALI_CB_TRACE])
+		return;
+	r = bpf_map_lookup_elem(&cali_counters2, &row);
+	if (r)
+		r->count[c]++;
+}
+
+/* Drops the packet for a reason. The only way a program ends a packet's life. */
+INLINE int drop(struct __sk_buff *skb, enum cali_counter reason)
+{
+	count(skb, reason);
+	return TC_ACT_SHOT;
+}
+
+/* Leaves the packet to whatever comes behind us on this hook, and then to the kernel. */
+INLINE int pass(struct __sk_buff *skb, enum cali_counter why)
+{
+	count(skb, why);
+	return TC_ACT_UNSPEC;
+}
+
+/* After a failed tail call: workloads are closed, the host stays open. */
+INLINE int no_program(struct __sk_buff *skb)
+{
+	count(skb, CALI_DROP_NO_PROGRAM);
+	return FAIL_CLOSED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+INLINE void set_mark(struct __sk_buff *skb, enum cali_mark m)
+{
+	skb->mark = (skb->mark & ~MARK(CALI_MARK_BITS)) | MARK(m);
+}
+
+INLINE bool has_mark(struct __sk_buff *skb, enum cali_mark m)
+{
+	return (skb->mark & MARK(CALI_MARK_BITS)) == MARK(m);
+}
+
+/* The state that tail-called programs share; dry runs have one of their own. */
+INLINE struct cali_state *get_state(struct __sk_buff *skb)
+{
+	__u32 i = skb->cb[CALI_CB_TRACE] ? 1 : 0;
+
+	return bpf_map_lookup_elem(&FAM(state2), &i);
+}
+
+INLINE struct cali_scratch *get_scratch(struct __sk_buff *skb)
+{
+	__u32 i = skb->cb[CALI_CB_TRACE] ? 1 : 0;
+
+	return bpf_map_lookup_elem(&FAM(scratch2), &i);
+}
+
+INLINE struct cali_globals *get_globals(void)
+{
+	__u32 i = 0;
+
+	return bpf_map_lookup_elem(&cali_globals2, &i);
+}
+
+INLINE bool ip_equal(const struct cali_ip *a, const struct cali_ip *b)
+{
+#if IS_V6
+	return !((a->w[0] ^ b->w[0]) | (a->w[1] ^ b->w[1]) | (a->w[2] ^ b->w[2]) | (a->w[3] ^ b->w[3]));
+#else
+	return a->w[0] == b->w[0];
+#endif
+}
+
+INLINE bool ip_less(const struct cali_ip *a, const struct cali_ip *b)
+{
+#if IS_V6
+	if (a->w[0] != b->w[0])
+		return a->w[0] < b->w[0];
+	if (a->w[1] != b->w[1])
+		return a->w[1] < b->w[1];
+	if (a->w[2] != b->w[2])
+		return a->w[2] < b->w[2];
+	return a->w[3] < b->w[3];
+#else
+	return a->w[0] < b->w[0];
+#endif
+}
+
+INLINE void ip_any_from(struct cali_ip_any *any, const struct cali_ip *ip)
+{
+	any->w[0] = ip->w[0];
+#if IS_V6
+	any->w[1] = ip->w[1];
+	any->w[2] = ip->w[2];
+	any->w[3] = ip->w[3];
+#else
+	any->w[1] = any->w[2] = any->w[3] = 0;
+#endif
+}
+
+/* This node's address in the family; false when it has none. */
+INLINE bool host_ip(const struct cali_globals *g, struct cali_ip *ip)
+{
+#if IS_V6
+	ip->w[0] = g->host_ip6[0];
+	ip->w[1] = g->host_ip6[1];
+	ip->w[2] = g->host_ip6[2];
+	ip->w[3] = g->host_ip6[3];
+	return ip->w[0] | ip->w[1] | ip->w[2] | ip->w[3];
+#else
+	ip->w[0] = g->host_ip4;
+	return ip->w[0] != 0;
+#endif
+}
+
+/* L3 length of what goes over a wire: one segment of a GSO packet, else the packet. */
+INLINE __u32 wire_len(struct __sk_buff *skb, const struct pkt *p)
+{
+	__u32 gso = skb->gso_size;
+
+	if (!gso)
+		return p->l3_len;
+	/* The L4 header of a GSO packet is TCP's or UDP's; 20 bytes of options are the most that
+	 * Linux sends, and a segment is only judged too big when it surely is. */
+	return (p->l4_off - L2_LEN) + (p->proto == IPPROTO_TCP ? 20 : 8) + gso;
+}
+
+#endif

@@ -1,0 +1,568 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* tc.c: the life of a packet at a TC hook. Compiled 24 times (variant.h).
+ *
+ *   preamble -> cali_main -+-> (known flow) ------------------------------> rewrite, forward
+ *                          +-> cali_new_flow -> policy -> cali_accepted --> create, rewrite, forward
+ *                          +-> cali_icmp_inner (error about a flow) ------> translate, forward
+ *                          +-> cali_icmp | cali_rst | cali_drop
+ *
+ * A known flow never leaves cali_main. Everything else goes on in the next program of the chain,
+ * with what is known so far in the per-CPU state. */
+#include "steps.h"
+
+/* Packets that are nobody's flow: neighbour discovery, multicast group upkeep, broadcast. */
+INLINE bool is_link_business(const struct pkt *p)
+{
+#if IS_V6
+	if (p->proto == IPPROTO_ICMPV6 &&
+	    ((p->icmp_type >= 130 && p->icmp_type <= 137) || p->icmp_type == 143))
+		return true;
+	return (p->dst.w[0] & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000);
+#else
+	return (p->dst.w[0] & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || p->dst.w[0] == 0xffffffff;
+#endif
+}
+
+/* Outer tunnel packets: to this host, and from a node of the cluster, or not at all. */
+INLINE bool vxlan_outer(struct __sk_buff *skb, const struct pkt *p, const struct cali_globals *g, int *verdict)
+{
+	struct cali_route_value *rt;
+
+	if (p->proto != IPPROTO_UDP || p->dport_be != g->vxlan_port_be)
+		return false;
+	rt = route_lookup(&p->dst);
+	if (!rt || !rt_local_host(rt->flags))
+		return false;
+	rt = route_lookup(&p->src);
+	if (rt && rt_remote_host(rt->flags))
+		*verdict = pass(skb, CALI_COUNT_VXLAN_OUTER);
+	else
+		*verdict = drop(skb, CALI_DROP_TUNNEL_SOURCE);
+	return true;
+}
+
+/* Packets that the kernel routed to the tunnel device get their key here. */
+INLINE int key_for_tunnel(struct __sk_buff *skb, const struct cali_ip *dst, const struct cali_ct_value *v,
+			  __u32 leg, const struct cali_globals *g)
+{
+	struct cali_route_value *rt;
+	struct cali_ip_any tun;
+	bool v6;
+
+	if (v && leg && (v->flags & CALI_CTF_TUN_PEER)) {
+		tun = v->tun_peer;
+		v6 = v->flags & CALI_CTF_TUN_V6;
+	} else {
+		rt = route_lookup(dst);
+		if (!rt || !(rt->next_hop.w[0] | rt->next_hop.w[3]))
+			return drop(skb, CALI_DROP_NO_ROUTE);
+		tun = rt->next_hop;
+		v6 = rt->flags & CALI_RT_NEXT_HOP_V6;
+	}
+	if (skb->cb[CALI_CB_TRACE])
+		return TC_ACT_UNSPEC;
+	if (!set_tunnel_key(skb, &tun, v6, g))
+		return drop(skb, CALI_DROP_REWRITE);
+	set_mark(skb, CALI_MARK_BYPASS); /* the outer packet is of no interest to the uplink's program */
+	return pass(skb, CALI_COUNT_TUNNEL_KEY);
+}
+
+/* A flow that main does not know, at a hook that has nothing to do with it. */
+INLINE int not_ours(struct __sk_buff *skb, const struct pkt *p, const struct cali_globals *g)
+{
+	if (NEEDS_TUNNEL_KEY)
+		return key_for_tunnel(skb, &p->dst, NULL, 0, g);
+	return pass(skb, CALI_COUNT_TO_STACK);
+}
+
+/* Resolves, checks, rewrites and sends a packet of a known, judged flow. */
+INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_value *v, __u32 leg,
+		       const struct cali_globals *g, __u64 now)
+{
+	bool xlate = leg ? v->type == CALI_CT_NAT_REV : IS_FROM && v->type == CALI_CT_NAT_FWD;
+	__u32 kind, ifindex = 0, mtu = 0, approved = CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1;
+	struct cali_ip src, dst;
+	enum fwd_problem why;
+	struct cali_ip_any tun;
+	bool tun_v6;
+
+	leg &= 1;
+	src = xlate ? v->nat_src : p->src;
+	dst = xlate ? v->nat_dst : p->dst;
+
+	if (IS_TO && !(CAN_ENCAP && leg && (v->flags & CALI_CTF_TUN_PEER))) {
+		kind = CALI_FWD_STACK; /* it is on its way already */
+	} else if (IS_TO) {
+		kind = CALI_FWD_TUNNEL;
+	} else {
+		if (unlikely(v->epoch != g->route_epoch)) {
+			v->fwd[0] = v->fwd[1] = CALI_FWD_UNKNOWN;
+			v->epoch = g->route_epoch;
+		}
+		kind = leg ? v->fwd[1] : v->fwd[0];
+		if (unlikely(kind == CALI_FWD_UNKNOWN)) {
+			struct fwd_dst d;
+
+			fwd_resolve(&d, route_lookup(&dst), xlate);
+			if (leg && CAN_ENCAP && (v->flags & CALI_CTF_TUN_PEER))
+				d.kind = CALI_FWD_TUNNEL; /* the way it came */
+			else if (d.kind == CALI_FWD_TUNNEL) {
+				v->tun_peer = d.tun;
+				v->flags = (v->flags & ~CALI_CTF_TUN_V6) | (d.tun_v6 ? CALI_CTF_TUN_V6 : 0);
+			}
+			if (d.kind == CALI_FWD_PEER && (v->flags & CALI_CTF_SKIP_FAST_PATH))
+				d.kind = CALI_FWD_VETH;
+			kind = d.kind;
+			if (leg) {
+				v->fwd[1] = kind;
+				v->ifindex[0] = d.ifindex;
+			} else {
+				v->fwd[0] = kind;
+				v->ifindex[1] = d.ifindex;
+			}
+		}
+		ifindex = leg ? v->ifindex[0] : v->ifindex[1];
+		if (kind == CALI_FWD_PEER && (v->flags & approved) != approved)
+			kind = CALI_FWD_VETH;
+	}
+
+	why = fwd_check(skb, p, kind, g, &mtu);
+	if (unlikely(why != FWD_OK)) {
+		struct cali_state *st = get_state(skb);
+
+		if (!st)
+			return drop(skb, CALI_DROP_NO_STATE);
+		state_from_pkt(skb, st, p, now);
+		return problem(skb, st, why, mtu);
+	}
+	tun = v->tun_peer;
+	tun_v6 = v->flags & CALI_CTF_TUN_V6;
+	if (!skb->cb[CALI_CB_TRACE]) {
+		if (IS_FROM && kind != CALI_FWD_STACK && !decrement_ttl(skb))
+			return drop(skb, CALI_DROP_REWRITE);
+		if (xlate) {
+			struct rewrite rw = {.src = src,
+					     .dst = dst,
+					     .sport_be = v->nat_sport_be,
+					     .dport_be = v->nat_dport_be};
+
+			if (!rewrite_tuple(skb, p, &rw))
+				return drop(skb, CALI_DROP_REWRITE);
+			count(skb, leg ? CALI_COUNT_UNNAT : CALI_COUNT_DNAT);
+		}
+	}
+	if (NEEDS_TUNNEL_KEY)
+		return key_for_tunnel(skb, &dst, v, leg, g);
+	return send(skb, p, &src, &dst, kind, ifindex, &tun, tun_v6, g);
+}
+
+SEC("tc")
+int cali_main(struct __sk_buff *skb)
+{
+	struct cali_globals *g = get_globals();
+	struct cali_ct_value *v;
+	struct cali_state *st;
+	struct cali_ct_key key;
+	bool swapped, half, seen, expired = false, conflict = false;
+	struct pkt p;
+	int verdict = TC_ACT_SHOT;
+	__u32 leg = 0;
+	__u64 now;
+
+	if (!g)
+		return FAIL_CLOSED ? drop(skb, CALI_DROP_NO_STATE) : TC_ACT_UNSPEC;
+	/* Judged by an earlier program of ours, or made by one. Pods can not set it: the mark is cleared
+	 * on the way through the veth. */
+	if (has_mark(skb, CALI_MARK_BYPASS))
+		return pass(skb, CALI_COUNT_BYPASS);
+	if (IS_LO && IS_FROM)
+		return TC_ACT_UNSPEC; /* left by lo's egress hook a moment ago */
+	if (IS_FROM && (IS_TUNNEL || IS_NAT))
+		bpf_skb_change_type(skb, PACKET_HOST); /* inner MACs are meaningless */
+	if (parse(skb, &p, &verdict))
+		return verdict;
+	if (unlikely(is_link_business(&p)))
+		return pass(skb, CALI_COUNT_TO_STACK);
+	if (CAN_VXLAN && vxlan_outer(skb, &p, g, &verdict))
+		return verdict;
+
+	now = bpf_jiffies64();
+	if (unlikely(p.proto == PROTO_ICMP && icmp_is_error(p.icmp_type))) {
+		st = get_state(skb);
+		if (!st)
+			return drop(skb, CALI_DROP_NO_STATE);
+		state_from_pkt(skb, st, &p, now);
+		jump(skb, CALI_SLOT_ICMP_INNER);
+		return no_program(skb);
+	}
+
+	seen = IS_TO && has_mark(skb, CALI_MARK_SEEN);
+	swapped = ct_key_make(&key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
+	v = ct_find(&key, &half);
+	if (v) {
+		leg = ct_leg(v, swapped);
+		if (IS_FROM && unlikely(v->type == CALI_CT_NAT_REV && !leg)) {
+			/* A tuple that some translated flow uses behind the NAT, sent by the client itself:
+			 * a direct flow with the same numbers. It has a key of its own. */
+			key.zone = 1;
+			conflict = true;
+			v = ct_find(&key, &half);
+			if (v)
+				leg = ct_leg(v, swapped);
+		}
+	}
+	if (v && unlikely(ct_dead(v, now))) {
+		ct_delete_flow(&key, v);
+		v = NULL;
+		expired = true;
+	}
+	if (v && !seen && !skb->cb[CALI_CB_TRACE]) {
+		if (p.proto == IPPROTO_TCP) {
+			if (unlikely(p.tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST))) {
+				if (!ct_tcp_event(skb, &key, v, leg, &p, now))
+					v = NULL; /* a closed flow's numbers are used again */
+			} else if (leg) {
+				ct_track_seq(&v->leg[1], &p);
+			} else {
+				ct_track_seq(&v->leg[0], &p);
+			}
+		}
+		if (v) {
+			ct_touch(v, leg, &p, now);
+			if (unlikely(half)) {
+				bool confirm = p.proto == IPPROTO_TCP ?
+						       !leg && v->tcp_state == CALI_CT_REPLIED &&
+							       (p.tcp_flags & TCP_ACK) :
+						       leg;
+
+				if (confirm) {
+					v = ct_confirm(skb, &key, v, p.proto);
+					if (!v) {
+						if (FAIL_CLOSED)
+							return drop(skb, CALI_DROP_CT_FULL);
+						/* Still half-open: goes on from there while it lasts. */
+						count(skb, CALI_COUNT_NO_ENTRY_PASS);
+						v = ct_find(&key, &half);
+					}
+				}
+			}
+		}
+	}
+	if (v) {
+		if (IS_TO && IS_WEP && !leg && !(v->flags & CALI_CTF_APPROVED_1)) {
+			st = get_state(skb);
+			if (!st)
+				return drop(skb, CALI_DROP_NO_STATE);
+			state_from_pkt(skb, st, &p, now);
+			st->flags |= CALI_ST_CT_HIT;
+			st->ct_key = key;
+			jump_policy(skb, st);
+			return no_program(skb);
+		}
+		return established(skb, &p, v, leg, g, now);
+	}
+
+	if (IS_TO && !IS_WEP)
+		return not_ours(skb, &p, g);
+	st = get_state(skb);
+	if (!st)
+		return drop(skb, CALI_DROP_NO_STATE);
+	state_from_pkt(skb, st, &p, now);
+	if (conflict)
+		st->flags |= CALI_ST_CONFLICT;
+	if (expired && p.proto == IPPROTO_TCP && !(p.tcp_flags & TCP_SYN)) {
+		if (p.tcp_flags & TCP_RST)
+			return drop(skb, CALI_DROP_EXPIRED_FLOW);
+		return answer_rst(skb, CALI_DROP_EXPIRED_FLOW);
+	}
+	jump(skb, CALI_SLOT_NEW_FLOW);
+	return no_program(skb);
+}
+
+/* A TCP segment that opens nothing and belongs to nothing we know: a flow from before our time, or of
+ * another NAT, or one that is over. Only the last is answered, and only for what is ours to answer. */
+INLINE int mid_flow(struct __sk_buff *skb, struct cali_state *st, const struct cali_globals *g, bool ours)
+{
+	if (!ours || st->now < g->adoption_end) {
+		if (IS_FROM)
+			set_mark(skb, CALI_MARK_FALLTHROUGH);
+		return pass(skb, CALI_COUNT_MIDFLOW_STACK);
+	}
+	if (st->tcp_flags & TCP_RST) /* never a reset for a reset */
+		return drop(skb, CALI_DROP_UNKNOWN_FLOW);
+	return answer_rst(skb, CALI_DROP_UNKNOWN_FLOW);
+}
+
+/* Finds out what a new flow is: to a service, a pod, this host, or none of our business. */
+SEC("tc")
+int cali_new_flow(struct __sk_buff *skb)
+{
+	struct cali_globals *g = get_globals();
+	struct cali_state *st = get_state(skb);
+	struct cali_fe_value *fe = NULL;
+	struct cali_route_value *rt, *src_rt = NULL;
+	struct fwd_dst d;
+	__u32 dst_flags;
+	bool syn, translated = false;
+
+	if (!g || !st)
+		return drop(skb, CALI_DROP_NO_STATE);
+	syn = (st->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
+
+	if (CAN_DNAT && (st->ev.proto == IPPROTO_TCP || st->ev.proto == IPPROTO_UDP || st->ev.proto == IPPROTO_SCTP))
+		fe = fe_lookup(&st->ev.dst, st->ev.dport_be, st->ev.proto);
+	rt = fe ? NULL : route_lookup(&st->ev.dst);
+	dst_flags = rt ? rt->flags : 0;
+	if (IS_WEP && IS_FROM && !fe && rt_remote_host(dst_flags))
+		fe = fe_lookup_any_node(st->ev.dport_be, st->ev.proto);
+
+	if (st->ev.proto == IPPROTO_TCP && !syn)
+		return mid_flow(skb, st, g, fe || rt_local_pod(dst_flags));
+	if (st->ev.proto == IPPROTO_TCP)
+		st->tcp_scale = tcp_scale_option(skb, st->l4_off);
+
+	if (fe) {
+		enum nat_result nat;
+
+		if (!IS_WEP)
+			src_rt = route_lookup(&st->ev.src);
+		nat = nat_choose(skb, st, fe,
+				 IS_WEP || (src_rt && (src_rt->flags & (CALI_RT_WORKLOAD | CALI_RT_LOCAL))));
+		if (nat == NAT_NO_LOCAL)
+			return drop(skb, CALI_DROP_NO_LOCAL_BACKEND);
+		if (nat == NAT_NO_BACKEND)
+			return refuse(skb, st, CALI_DROP_NO_BACKEND);
+		if (nat != NAT_CHOSEN)
+			return drop(skb, CALI_DROP_BACKEND_MISSING);
+		count(skb, CALI_COUNT_SERVICE_NEW);
+		translated = true;
+		st->flags |= CALI_ST_DNAT;
+		rt = route_lookup(&st->ev.post_nat_dst);
+		dst_flags = rt ? rt->flags : 0;
+		if (IS_WEP && ip_equal(&st->ev.src, &st->ev.post_nat_dst)) {
+			/* The pod would not take a packet with its own source from outside. */
+			if (!host_ip(g, &st->ev.post_nat_src))
+				st->ev.post_nat_src = st->ev.pre_nat_dst;
+			st->flags |= CALI_ST_HAIRPIN | CALI_ST_SNAT;
+			count(skb, CALI_COUNT_HAIRPIN);
+		}
+	}
+	if (st->flags & CALI_ST_CONFLICT) {
+		count(skb, CALI_COUNT_HOST_CONFLICT);
+		translated = true;
+		st->flags |= CALI_ST_DNAT;
+	}
+	/* Tunnel packets are made by nodes, never by pods. */
+	if (IS_WEP && IS_FROM && st->ev.proto == IPPROTO_UDP && st->ev.dport_be == g->vxlan_port_be &&
+	    (dst_flags & CALI_RT_HOST))
+		return drop(skb, CALI_DROP_TUNNEL_SOURCE);
+	if (dst_flags & CALI_RT_BLACKHOLE)
+		return drop(skb, CALI_DROP_BLACKHOLE);
+	if (dst_flags & CALI_RT_REJECT)
+		return refuse(skb, st, CALI_DROP_BLACKHOLE);
+
+	st->dst_flags = dst_flags;
+	if (rt_local_pod(dst_flags)) {
+		st->flags |= CALI_ST_DST_LOCAL_POD;
+		st->dst_ep_slot = rt ? rt->ep_slot : 0;
+	}
+	if (IS_WEP && IS_FROM)
+		st->src_ep_slot = st->ep_slot;
+	if (IS_WEP && IS_TO) {
+		st->dst_ep_slot = st->ep_slot;
+		src_rt = route_lookup(&st->ev.src);
+		if (src_rt && rt_local_host(src_rt->flags))
+			st->flags |= CALI_ST_SRC_LOCAL_HOST;
+	}
+	if (st->iface_flags & CALI_IFF_SKIP_FAST_PATH)
+		st->flags |= CALI_ST_SKIP_PEER;
+
+	if (!IS_WEP && !translated && !rt_local_pod(dst_flags)) {
+		/* The host's own, or transit: the kernel's. Only a client whose address another node kept
+		 * needs an entry: the reply must find its way back through the tunnel. */
+		bool keep = IS_TUNNEL && rt_local_host(dst_flags);
+
+		if (keep) {
+			src_rt = route_lookup(&st->ev.src);
+			keep = !src_rt || !(src_rt->flags & (CALI_RT_WORKLOAD | CALI_RT_HOST));
+		}
+		if (!keep)
+			return pass(skb, CALI_COUNT_TO_STACK);
+	}
+
+	fwd_resolve(&d, rt, translated);
+	if (st->flags & CALI_ST_SKIP_PEER && d.kind == CALI_FWD_PEER)
+		d.kind = CALI_FWD_VETH;
+	st->fwd = d.kind;
+	st->dst_ifindex = d.ifindex;
+	if (d.kind == CALI_FWD_TUNNEL) {
+		st->tun_peer = d.tun;
+		if (d.tun_v6)
+			st->flags |= CALI_ST_TUN_V6;
+	} else if (IS_TUNNEL && IS_FROM) {
+		struct bpf_tunnel_key tk;
+		bool v6 = g->flags & CALI_GF_UNDERLAY_V6;
+
+		zero(tk);
+		if (!bpf_skb_get_tunnel_key(skb, &tk, offsetof(struct bpf_tunnel_key, local_ipv4),
+					    v6 ? BPF_F_TUNINFO_IPV6 : 0)) {
+			st->flags |= CALI_ST_TUN_SRC | (v6 ? CALI_ST_TUN_V6 : 0);
+			if (v6)
+				__builtin_memcpy(&st->tun_peer, tk.remote_ipv6, sizeof(st->tun_peer));
+			else
+				st->tun_peer.w[0] = bpf_htonl(tk.remote_ipv4);
+		}
+	}
+
+	/* Workloads always have a policy program; elsewhere 1 (allow) means that there is none. */
+	if (IS_WEP || st->policy > CALI_POLICY_ALLOW) {
+		jump_policy(skb, st);
+		if (FAIL_CLOSED)
+			return no_program(skb);
+	}
+	jump(skb, CALI_SLOT_ACCEPTED);
+	return no_program(skb);
+}
+
+/* Policy has let the flow in. Its entry is made (or marked as judged), and its first packet sent. */
+SEC("tc")
+int cali_accepted(struct __sk_buff *skb)
+{
+	struct cali_globals *g = get_globals();
+	struct cali_state *st = get_state(skb);
+	enum cali_counter reason;
+	enum fwd_problem why;
+	struct pkt p;
+	__u32 mtu = 0, kind;
+
+	if (!g || !st)
+		return drop(skb, CALI_DROP_NO_STATE);
+	count(skb, CALI_COUNT_POLICY_ALLOW);
+	if (st->flags & CALI_ST_CT_HIT) {
+		struct cali_ct_value *v = ct_find_any(&st->ct_key);
+
+		if (v && !st->trace)
+			v->flags |= CALI_CTF_APPROVED_1;
+		return pass(skb, CALI_COUNT_TO_STACK);
+	}
+	pkt_from_state(&p, st);
+	kind = st->fwd;
+	why = fwd_check(skb, &p, kind, g, &mtu);
+	if (why != FWD_OK)
+		return problem(skb, st, why, mtu);
+	if (st->trace)
+		return TC_ACT_OK;
+	reason = ct_create(skb, st, g);
+	if (reason) {
+		if (FAIL_CLOSED || (st->flags & (CALI_ST_DNAT | CALI_ST_SNAT)))
+			return drop(skb, reason);
+		count(skb, CALI_COUNT_NO_ENTRY_PASS); /* the host stays reachable */
+	}
+	if (IS_TO)
+		return pass(skb, CALI_COUNT_TO_STACK);
+	if (kind != CALI_FWD_STACK && !decrement_ttl(skb))
+		return drop(skb, CALI_DROP_REWRITE);
+	if (st->flags & (CALI_ST_DNAT | CALI_ST_SNAT)) {
+		struct rewrite rw = {.src = st->ev.post_nat_src,
+				     .dst = st->ev.post_nat_dst,
+				     .sport_be = st->ev.post_nat_sport_be,
+				     .dport_be = st->ev.post_nat_dport_be};
+
+		if (!rewrite_tuple(skb, &p, &rw))
+			return drop(skb, CALI_DROP_REWRITE);
+		count(skb, CALI_COUNT_DNAT);
+	}
+	/* The other end has not judged the flow yet: the long way, through its program. */
+	if (kind == CALI_FWD_PEER && !(st->flags & CALI_ST_HAIRPIN))
+		kind = CALI_FWD_VETH;
+	return send(skb, &p, &st->ev.post_nat_src, &st->ev.post_nat_dst, kind, st->dst_ifindex, &st->tun_peer,
+		    st->flags & CALI_ST_TUN_V6, g);
+}
+
+/* An ICMP error: it goes to the flow it is about, in that flow's own terms. */
+SEC("tc")
+int cali_icmp_inner(struct __sk_buff *skb)
+{
+	struct cali_globals *g = get_globals();
+	struct cali_state *st = get_state(skb);
+	struct cali_ct_value *v = NULL;
+	enum related_result rel;
+	struct rewrite rw;
+	struct fwd_dst d;
+	struct pkt p;
+	__u32 back_leg = 0;
+
+	if (!g || !st)
+		return drop(skb, CALI_DROP_NO_STATE);
+	pkt_from_state(&p, st);
+	if (p.l4_off > 512)
+		return drop(skb, CALI_DROP_ICMP_INNER);
+	rel = related_translate(skb, &p, &v, &back_leg, &rw);
+	if (rel == RELATED_BROKEN)
+		return FAIL_CLOSED ? drop(skb, CALI_DROP_ICMP_INNER) : not_ours(skb, &p, g);
+	if (rel == RELATED_NONE || !v) {
+		if (IS_TO && !IS_WEP)
+			return not_ours(skb, &p, g);
+		jump(skb, CALI_SLOT_NEW_FLOW); /* judged like any other packet */
+		return no_program(skb);
+	}
+	count(skb, CALI_COUNT_ICMP_RELATED);
+	if (rel == RELATED_PLAIN) {
+		rw.src = p.src;
+		rw.dst = p.dst;
+	}
+	if (IS_TO) {
+		if (rel == RELATED_XLATED && !rewrite_tuple(skb, &p, &rw))
+			return drop(skb, CALI_DROP_REWRITE);
+		if (NEEDS_TUNNEL_KEY)
+			return key_for_tunnel(skb, &rw.dst, v, back_leg, g);
+		return pass(skb, CALI_COUNT_TO_STACK);
+	}
+	fwd_resolve(&d, route_lookup(&rw.dst), rel == RELATED_XLATED);
+	if (back_leg && CAN_ENCAP && (v->flags & CALI_CTF_TUN_PEER)) {
+		d.kind = CALI_FWD_TUNNEL;
+		d.tun = v->tun_peer;
+		d.tun_v6 = v->flags & CALI_CTF_TUN_V6;
+	}
+	if (d.kind != CALI_FWD_STACK) {
+		if (p.ttl <= 1) /* never an error about an error */
+			return drop(skb, CALI_DROP_TTL);
+		if (!decrement_ttl(skb))
+			return drop(skb, CALI_DROP_REWRITE);
+	}
+	if (rel == RELATED_XLATED && !rewrite_tuple(skb, &p, &rw))
+		return drop(skb, CALI_DROP_REWRITE);
+	return send(skb, &p, &rw.src, &rw.dst, d.kind, d.ifindex, &d.tun, d.tun_v6, g);
+}
+
+/* Sends the ICMP error that st describes. */
+SEC("tc")
+int cali_icmp(struct __sk_buff *skb)
+{
+	struct cali_state *st = get_state(skb);
+
+	return st ? icmp_reply(skb, st) : drop(skb, CALI_DROP_NO_STATE);
+}
+
+/* Answers the TCP segment with a reset. */
+SEC("tc")
+int cali_rst(struct __sk_buff *skb)
+{
+	struct cali_state *st = get_state(skb);
+
+	return st ? rst_reply(skb, st) : drop(skb, CALI_DROP_NO_STATE);
+}
+
+/* Where denied packets end. */
+SEC("tc")
+int cali_drop(struct __sk_buff *skb)
+{
+	struct cali_state *st = get_state(skb);
+	__u32 reason = st ? st->ev.reason : CALI_DROP_NO_STATE;
+
+	if (reason >= CALI_COUNTER_MAX)
+		reason = CALI_DROP_POLICY;
+	return drop(skb, reason);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";
