@@ -64,25 +64,31 @@ func (s servicePort) protoName() string {
 	return "tcp"
 }
 
-// fleet returns the service ports of n services in family f. The measured service stands in the
-// middle, so that a linear search is charged for half of its list; it has a port for each of the
-// workloads' listeners. The others have one TCP port and one endpoint on another node.
+// fleet returns the service ports of n services in family f.
 func fleet(n int, f family) []servicePort {
 	var out []servicePort
 	for i := range n {
-		vip := vipOf(f, i)
-		if i == n/2 {
-			for _, l := range listeners {
-				out = append(out, servicePort{
-					service: measuredService, portName: l.name, addr: vip, proto: l.proto, port: l.servicePort,
-					backends: []endpoint{{serverAddr[f], l.targetPort}},
-				})
-			}
-			continue
-		}
-		out = append(out, servicePort{
+		out = append(out, servicePortsOf(n, i, f)...)
+	}
+	return out
+}
+
+// servicePortsOf returns the ports of service i of n. The measured service stands in the middle, so
+// that a linear search is charged for half of its list; it has a port for each of the workloads'
+// listeners. The others have one TCP port and one endpoint on another node.
+func servicePortsOf(n, i int, f family) []servicePort {
+	vip := vipOf(f, i)
+	if i != n/2 {
+		return []servicePort{{
 			service: fmt.Sprintf("other-%05d", i), portName: "web", addr: vip, proto: protoTCP, port: 80,
 			backends: []endpoint{{remoteAddr(f, i), 8080}},
+		}}
+	}
+	var out []servicePort
+	for _, l := range listeners {
+		out = append(out, servicePort{
+			service: measuredService, portName: l.name, addr: vip, proto: l.proto, port: l.servicePort,
+			backends: []endpoint{{serverAddr[f], l.targetPort}},
 		})
 	}
 	return out

@@ -37,6 +37,7 @@ type options struct {
 	families  string
 	out       string
 	agent     string
+	builds    string
 	cpu       int
 	realtime  bool
 	minRounds int
@@ -55,6 +56,7 @@ func parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.families, "families", "4,6", "address families")
 	fs.StringVar(&o.out, "out", "build/bench.json", "file for the results")
 	fs.StringVar(&o.agent, "agent", "bin/felix-lite", "the agent's binary")
+	fs.StringVar(&o.builds, "build", "", "comma-separated name=directory of BPF objects to measure as modes, loaded without an agent")
 	fs.IntVar(&o.cpu, "cpu", -1, "CPU of client and server threads (default: the last)")
 	fs.BoolVar(&o.realtime, "realtime", true, "run client and server threads with real-time priority")
 	fs.IntVar(&o.minRounds, "min-rounds", 0, "rounds of each measurement at least (default 120, quick 24)")

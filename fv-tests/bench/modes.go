@@ -29,7 +29,7 @@ const (
 
 func allModes(o options) []mode {
 	felix := felixMode{agent: o.agent, cpu: o.cpu}
-	return []mode{
+	modes := []mode{
 		{modeDirect, 0, true, carryDirect},
 		{modeDirect2, 0, true, carryDirect},
 		{modeFelix, 10, true, felix.carry},
@@ -40,6 +40,12 @@ func allModes(o options) []mode {
 		{"iptables", 10, false, carryIptables},
 		{"iptables", 1000, false, carryIptables},
 	}
+	for _, build := range strings.Split(o.builds, ",") {
+		if name, dir, ok := strings.Cut(build, "="); ok {
+			modes = append(modes, mode{name, 10, true, buildMode{dir}.carry}, mode{name, 30000, false, buildMode{dir}.carry})
+		}
+	}
+	return modes
 }
 
 // label names a mode in tables and flags.

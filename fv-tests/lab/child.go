@@ -15,6 +15,7 @@ import (
 const (
 	probeArgument = "__probe"
 	guardArgument = "__guard"
+	tunArgument   = "__tun"
 )
 
 // RunChild must be the first call in main, or in a test binary's TestMain, of everything that calls
@@ -24,12 +25,15 @@ func RunChild() {
 	if len(os.Args) < 2 {
 		return
 	}
+	args := os.Args[2:]
 	var err error
-	switch os.Args[1] {
-	case probeArgument:
-		err = probe.Run(os.Args[2], os.Args[3])
-	case guardArgument:
-		err = runGuard(os.Args[2])
+	switch verb := os.Args[1]; {
+	case verb == probeArgument && len(args) == 2:
+		err = probe.Run(args[0], args[1])
+	case verb == guardArgument && len(args) == 1:
+		err = runGuard(args[0])
+	case verb == tunArgument && len(args) == 4:
+		err = runTun(args)
 	default:
 		return
 	}

@@ -8,8 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/felix-lite/felix-lite/bpf-go/maps"
 )
 
 // Node is one node of the cluster: a namespace with an uplink, its own bpffs and cgroup, and an agent.
@@ -22,7 +25,9 @@ type Node struct {
 	Agent    ProcessID    `json:"agent"`
 	NextPod  int          `json:"nextPod"` // next address of the pod ranges
 
-	lab *Lab
+	lab      *Lab
+	mapsOnce sync.Mutex
+	maps     *maps.Set
 }
 
 func (l *Lab) newNode(i int, spec NodeSpec) *Node {

@@ -4,8 +4,10 @@ package probe
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -76,8 +78,8 @@ func (t *tally) result() Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.r
-	r.Errors, r.Backends = cloned(r.Errors), cloned(r.Backends)
-	r.Clients, r.ReplySources = cloned(r.Clients), cloned(r.ReplySources)
+	r.Errors, r.Backends = maps.Clone(r.Errors), maps.Clone(r.Backends)
+	r.Clients, r.ReplySources = maps.Clone(r.Clients), maps.Clone(r.ReplySources)
 	r.Examples = slices.Clone(r.Examples)
 	if n := len(t.samples); n > 0 {
 		sorted := slices.Sorted(slices.Values(t.samples))
@@ -86,14 +88,36 @@ func (t *tally) result() Result {
 	return r
 }
 
-// cloned copies a counter map: the result leaves the lock.
-func cloned(m map[string]int) map[string]int {
-	if m == nil {
-		return nil
+// String says it all in one line, for a person.
+func (r Result) String() string {
+	s := fmt.Sprintf("%d/%d ok, p50 %s p99 %s max %s", r.OK, r.Attempts,
+		round(r.Latency.P50), round(r.Latency.P99), round(r.Latency.Max))
+	for _, part := range []struct {
+		name   string
+		counts map[string]int
+	}{{"errors", r.Errors}, {"backends", r.Backends}, {"client seen as", r.Clients}, {"answers from", r.ReplySources}} {
+		if len(part.counts) > 0 {
+			s += fmt.Sprintf(", %s %s", part.name, Spread(part.counts))
+		}
 	}
-	c := make(map[string]int, len(m))
-	for k, v := range m {
-		c[k] = v
+	if r.Slow > 0 {
+		s += fmt.Sprintf(", %d slower than %s", r.Slow, slow)
 	}
-	return c
+	return s
+}
+
+// Spread prints counts by name, sorted.
+func Spread(counts map[string]int) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s:%d", name, counts[name]))
+	}
+	return strings.Join(parts, " ")
+}
+
+func round(d time.Duration) time.Duration {
+	if d > 10*time.Millisecond {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Microsecond)
 }

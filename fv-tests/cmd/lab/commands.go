@@ -229,15 +229,11 @@ func probeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		data, err := yaml.Marshal(r)
-		if err != nil {
-			return err
+		fmt.Fprintln(c.OutOrStdout(), r)
+		if r.OK < r.Attempts {
+			return fmt.Errorf("%d of %d attempts failed: %s", r.Attempts-r.OK, r.Attempts, strings.Join(r.Examples, "; "))
 		}
-		_, err = c.OutOrStdout().Write(data)
-		if err == nil && r.OK < r.Attempts {
-			err = fmt.Errorf("%d of %d attempts failed", r.Attempts-r.OK, r.Attempts)
-		}
-		return err
+		return nil
 	}
 	return c
 }

@@ -38,7 +38,7 @@ var featureTable = []struct {
 	{"xdp_load_bytes", "6.1", helper(ebpf.XDP, asm.FnXdpLoadBytes)},
 	{"set_retval in connect", "6.1", helper(ebpf.CGroupSockAddr, asm.FnSetRetval)},
 	{"get_netns_cookie in tc", never, helper(ebpf.SchedCLS, asm.FnGetNetnsCookie)},
-	{"fib flag SKIP_NEIGH", "6.1", fibFlag(1 << 2)},
+	{"fib flag SKIP_NEIGH", "6.1", fibFlag(fibSkipNeigh)},
 	{"fib flag TBID", "6.1", fibFlag(1 << 3)},
 	{"fib flag SRC", "6.1", fibFlag(1 << 4)},
 	{"fib flag MARK", "6.12", fibFlag(1 << 5)},

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sort"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/objects"
 )
 
@@ -21,13 +24,12 @@ const verifierLogTail = 25
 // refused one hides no other. All share one set of maps, as on a node: a prog_array that does not
 // take every program shows here.
 func runLoad(r *reporter) {
-	names := objects.Names()
-	r.note("%-14s %-16s %8s %9s %7s %7s %7s %6s %8s", "object", "program", "insns", "verified",
-		"states", "peak", "per-insn", "stack", "ms")
+	r.note("%-15s %-16s %5s %6s %9s %7s %6s %9s %6s %7s", "object", "program", "feat", "insns", "verified",
+		"states", "peak", "per insn", "stack", "ms")
 	maps := sharedMaps{}
 	defer maps.close()
 	programs := 0
-	for _, name := range names {
+	for _, name := range objects.Names() {
 		spec, err := objects.Spec(name)
 		if err == nil {
 			err = maps.add(spec)
@@ -38,7 +40,7 @@ func runLoad(r *reporter) {
 		}
 		for _, program := range sortedPrograms(spec) {
 			programs++
-			loadOne(r, maps, spec, name, program)
+			r.check(name+" "+program, func() error { return loadProgram(r, maps, spec, name, program) })
 		}
 	}
 	if programs == 0 {
@@ -46,12 +48,42 @@ func runLoad(r *reporter) {
 	}
 }
 
-// loadOne loads a single program of an object, prints its row and judges it.
-func loadOne(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object, program string) {
+// loadProgram loads one program of an object: with no feature and with all that this kernel has,
+// for the verifier sees only the code that the constants leave.
+func loadProgram(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object, program string) error {
+	configs := []layout.Feature{0}
+	if constants := spec.Variables["CFG"]; constants != nil && constants.Size() == uint32(binary.Size(layout.Config{})) {
+		configs = append(configs, kernelFeatures())
+	}
+	var problems []error
+	for _, features := range configs {
+		stats, took, err := loadWith(maps, spec, program, features)
+		if err != nil {
+			r.note("%s", refusal(err))
+			problems = append(problems, fmt.Errorf("features %d: %w", features, err))
+			continue
+		}
+		r.note("%-15s %-16s %5d %6d %9d %7d %6d %9d %6s %7.1f", object, program, features, stats.instructions,
+			stats.verified, stats.totalStates, stats.peakStates, stats.statesPerInsn, stats.stack,
+			float64(took.Microseconds())/1000)
+		if err := stats.judge(); err != nil {
+			problems = append(problems, fmt.Errorf("features %d: %w", features, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// loadWith loads a single program with its constants set.
+func loadWith(maps sharedMaps, spec *ebpf.CollectionSpec, program string, features layout.Feature) (verifierStats, time.Duration, error) {
 	one := spec.Copy()
 	for name := range one.Programs {
 		if name != program {
 			delete(one.Programs, name)
+		}
+	}
+	if features != 0 {
+		if err := one.Variables["CFG"].Set(loadConfig(features)); err != nil {
+			return verifierStats{}, 0, fmt.Errorf("set constants: %w", err)
 		}
 	}
 	start := time.Now()
@@ -60,22 +92,33 @@ func loadOne(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object, pr
 		MapReplacements: maps.replacements(one),
 	})
 	took := time.Since(start)
-	check := object + " " + program
 	if err != nil {
-		r.note("%s", refusal(err))
-		r.verdict(check, err)
-		return
+		return verifierStats{}, took, err
 	}
 	defer coll.Close()
 	stats, err := parseStats(coll.Programs[program].VerifierLog)
-	if err != nil {
-		r.verdict(check, err)
-		return
+	stats.instructions = int(one.Programs[program].Instructions.Size() / asm.InstructionSize)
+	return stats, took, err
+}
+
+// loadConfig are the constants as an agent sets them, with logging on: the most code there is.
+func loadConfig(features layout.Feature) layout.Config {
+	const hz = 250
+	return layout.Config{
+		JumpBank: uint32(layout.BankStride), MarkShift: 20, HZ: hz,
+		ToSYNSent: 20 * hz, ToEstablished: 3600 * hz, ToFINs: 30 * hz, ToReset: 40 * hz,
+		ToUDP: 60 * hz, ToGeneric: 600 * hz, ToICMP: 5 * hz, ToTicksShift: 8,
+		Features: uint32(features), LogLevel: 1,
 	}
-	stats.instructions = int(one.Programs[program].Instructions.Size() / 8)
-	r.note("%-14s %-16s %8d %9d %7d %7d %7d %6s %8.1f", object, program, stats.instructions, stats.verified,
-		stats.totalStates, stats.peakStates, stats.statesPerInsn, stats.stack, float64(took.Microseconds())/1000)
-	r.verdict(check, stats.judge())
+}
+
+// kernelFeatures are the features that this kernel has, as the programs know them.
+func kernelFeatures() layout.Feature {
+	features := layout.FeatRedirectPeer | layout.FeatRedirectNeigh
+	if fibFlag(fibSkipNeigh)() == nil {
+		features |= layout.FeatFIBSkipNeigh
+	}
+	return features
 }
 
 // refusal is the end of the verifier's log, where the reason stands, for a person to read.

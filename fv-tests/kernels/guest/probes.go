@@ -26,6 +26,9 @@ func withProgram(spec *ebpf.ProgramSpec, f func(*ebpf.Program) error) error {
 
 const loopback = 1 // ifindex of lo in every network namespace
 
+// fibSkipNeigh is BPF_FIB_LOOKUP_SKIP_NEIGH.
+const fibSkipNeigh = 1 << 2
+
 // probeTCX attaches an empty program to lo.
 func probeTCX() error {
 	return withProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Dual BSD/GPL", Instructions: asm.Instructions{
