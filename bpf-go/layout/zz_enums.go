@@ -26,6 +26,25 @@ func (v Bank) String() string {
 	return "unknown-" + strconv.FormatUint(uint64(v), 10)
 }
 
+// BEFlag is enum cali_be_flag. Set in CALI_BE_BY_ID entries only: which of the service port's lists
+// the backend is in. An affinity record is honoured only if its backend is in the list that the packet
+// is balanced over.
+type BEFlag uint32
+
+// Values of BEFlag.
+const (
+	BefCluster BEFlag = 1
+	BefLocal   BEFlag = 2
+)
+
+// String names the flags that are set.
+func (v BEFlag) String() string {
+	return flagNames(uint32(v), []string{
+		0: "cluster",
+		1: "local",
+	})
+}
+
 // BEList is enum cali_be_list. Which of a service port's lists an ordinal belongs to: the top two
 // bits.
 type BEList uint32

@@ -63,7 +63,7 @@ type BEValue[A Address] struct {
 	PortBE uint16
 	Weight uint16
 	ID     uint32 // stable for (service port, address, port)
-	Flags  uint32 // spare for terminating, quarantined ...
+	Flags  uint32 // enum cali_be_flag; room for terminating, quarantined ...
 }
 
 // BEValueV4 and BEValueV6 are BEValue of the two families.
@@ -441,7 +441,12 @@ type StateV4 struct {
 	TunPeer    AddrAny
 	CTKey      CTKeyV4
 	Trace      uint32 // nonce of a dry run, 0 on live packets
-	Spare      [5]uint32
+	Fwd        uint8  // enum cali_fwd for this packet
+	CTType     uint8
+	Leg        uint8
+	Spare0     uint8
+	Spare      [3]uint32
+	_          [4]byte
 }
 
 // StateV6 is struct cali_state.
@@ -482,5 +487,10 @@ type StateV6 struct {
 	TunPeer    AddrAny
 	CTKey      CTKeyV6
 	Trace      uint32 // nonce of a dry run, 0 on live packets
-	Spare      [5]uint32
+	Fwd        uint8  // enum cali_fwd for this packet
+	CTType     uint8
+	Leg        uint8
+	Spare0     uint8
+	Spare      [3]uint32
+	_          [4]byte
 }

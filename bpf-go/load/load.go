@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package load brings compiled objects into the kernel with their constants set and the node's maps
+// in place of their own.
+//
+// In: an object (a variant of tc.c, the policies, a preamble), its load-time constants, and the
+// pinned maps. Out: programs, not attached to anything and in no jump slot: bpf-go/jump and
+// bpf-go/attach do that. Every program is loaded without an expected attach type, so that one
+// prog_array serves TCX ingress, TCX egress and clsact. It is called by the agent at start and when
+// the configuration changes, and by tests.
+package load
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/bpf-go/objects"
+	"github.com/felix-lite/felix-lite/bpf-go/variants"
+)
+
+// constants is the variable of an object that holds its load-time constants.
+const constants = "CFG"
+
+// Names of the programs of the objects that are not variants.
+const (
+	PreambleProgram    = "cali_preamble"
+	PolicyDenyProgram  = "cali_policy_deny"
+	PolicyAllowProgram = "cali_policy_allow"
+)
+
+// Object is a loaded object: its programs by name. Close it when the programs stand in their slots.
+type Object struct {
+	Name     string
+	Variant  variants.Variant // of a variant of tc.c
+	Programs map[string]*ebpf.Program
+}
+
+// Close closes the programs. Those that stand in a jump map or on a hook stay loaded.
+func (o *Object) Close() {
+	for _, p := range o.Programs {
+		p.Close()
+	}
+}
+
+// CloseAll closes all programs of several objects.
+func CloseAll(all []*Object) {
+	for _, o := range all {
+		o.Close()
+	}
+}
+
+// Variant loads one variant of tc.c. maps are the node's, by name; those that the object does not
+// use are ignored, those that it uses and are not there it gets of its own. The error is an *Error.
+func Variant(v variants.Variant, cfg layout.Config, maps map[string]*ebpf.Map) (*Object, error) {
+	o, err := object(v.Name(), cfg, maps)
+	if err != nil {
+		return nil, err
+	}
+	o.Variant = v
+	return o, nil
+}
+
+// All loads all 24 variants, or none.
+func All(cfg layout.Config, maps map[string]*ebpf.Map) ([]*Object, error) {
+	var all []*Object
+	for _, v := range variants.All() {
+		o, err := Variant(v, cfg, maps)
+		if err != nil {
+			CloseAll(all)
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// Policies loads the two policies that always stand in cali_policy2: deny all, allow all.
+func Policies(cfg layout.Config, maps map[string]*ebpf.Map) (*Object, error) {
+	return object(objects.Policy, cfg, maps)
+}
+
+// Preamble loads the program that stands on one hook of one interface.
+func Preamble(cfg layout.PreambleCfg, maps map[string]*ebpf.Map) (*ebpf.Program, error) {
+	o, err := object(objects.Preamble, cfg, maps)
+	if err != nil {
+		return nil, err
+	}
+	program, ok := o.Programs[PreambleProgram]
+	if !ok {
+		o.Close()
+		return nil, &Error{Object: objects.Preamble, Err: fmt.Errorf("it has no program %s", PreambleProgram)}
+	}
+	return program, nil
+}
+
+// specs are the parsed objects: hundreds of preambles come from one.
+var specs sync.Map
+
+func spec(name string) (*ebpf.CollectionSpec, error) {
+	if s, ok := specs.Load(name); ok {
+		return s.(*ebpf.CollectionSpec).Copy(), nil
+	}
+	s, err := objects.Spec(name)
+	if err != nil {
+		return nil, err
+	}
+	specs.Store(name, s)
+	return s.Copy(), nil
+}
+
+// object loads an object of the binary with its constants.
+func object(name string, cfg any, maps map[string]*ebpf.Map) (*Object, error) {
+	s, err := spec(name)
+	if err != nil {
+		return nil, &Error{Object: name, Err: err}
+	}
+	return Spec(name, s, cfg, maps)
+}
+
+// Spec loads a parsed object under a name for its errors. An object without constants ignores cfg.
+func Spec(name string, s *ebpf.CollectionSpec, cfg any, maps map[string]*ebpf.Map) (*Object, error) {
+	if v := s.Variables[constants]; v != nil {
+		if err := v.Set(cfg); err != nil {
+			return nil, &Error{Object: name, Err: fmt.Errorf("set constants: %w", err)}
+		}
+	}
+	for _, p := range s.Programs {
+		p.AttachType = ebpf.AttachNone
+	}
+	replacements := map[string]*ebpf.Map{}
+	for mapName, m := range s.Maps {
+		m.Pinning = ebpf.PinNone
+		if have := maps[mapName]; have != nil {
+			m.MaxEntries = have.MaxEntries() // sizes are the configuration's
+			replacements[mapName] = have
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(s, ebpf.CollectionOptions{MapReplacements: replacements})
+	if err != nil {
+		return nil, &Error{Object: name, Err: err}
+	}
+	o := &Object{Name: name, Programs: c.Programs}
+	c.Programs = nil
+	c.Close() // programs hold the maps that they use
+	return o, nil
+}
