@@ -143,9 +143,9 @@ INLINE bool ct_rst_valid(const struct cali_ct_leg *from, const struct cali_ct_le
 	if ((from->flags & CALI_LEG_END) && p->tcp_seq == from->end)
 		return true;
 	if (to->flags & CALI_LEG_ACK) {
-		win = (__u32)to->win << (to->flags & CALI_LEG_SCALE && from->flags & CALI_LEG_SCALE ?
-						 (to->scale & 15) :
-						 0);
+		win = (__u32)to->win << (to->flags & CALI_LEG_SCALE && from->flags & CALI_LEG_SCALE
+					     ? (to->scale & 15)
+					     : 0);
 		return p->tcp_seq - to->ack < (win ? win : 1);
 	}
 	/* Nothing acknowledged yet: only an RST that answers the SYN. */
@@ -189,44 +189,32 @@ INLINE void ct_leg_scale(struct cali_ct_leg *l, __u8 scale)
 	l->flags |= CALI_LEG_SCALE;
 }
 
-enum ct_verdict {
-	CT_MISS = 0,    /* no entry: a new flow, or one we do not know */
-	CT_HIT = 1,     /* entry and leg are known */
-	CT_EXPIRED = 2, /* there was an entry; it had timed out and is gone */
-	CT_FULL = 3,    /* the flow could not be confirmed */
-};
-
-/* Moves an entry to the confirmed table. Returns the new place, or NULL when the table is full. */
+/* Moves an entry to the confirmed table. Returns its new place, or NULL when the table is full. */
 INLINE struct cali_ct_value *ct_confirm_one(const struct cali_ct_key *k, struct cali_ct_value *half)
 {
-	struct cali_ct_value *v;
-
 	if (bpf_map_update_elem(&FAM(ct3), k, half, BPF_ANY))
 		return NULL;
-	v = bpf_map_lookup_elem(&FAM(ct3), k);
 	bpf_map_delete_elem(&FAM(ct_half), k);
-	return v;
+	return bpf_map_lookup_elem(&FAM(ct3), k);
 }
 
-/* Confirms a half-open flow: both entries, approvals and TCP state of each carried to the other. */
-INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, const struct cali_ct_key *k,
-					struct cali_ct_value *v, __u8 proto)
+/* Confirms the half-open flow st->ct_key: both entries, approvals and TCP state of each carried to the
+ * other. The entry's new place, or NULL when the table is full. */
+INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, struct cali_state *st, struct cali_ct_value *v)
 {
-	ct_set_state(v, proto, CALI_CT_ESTABLISHED);
+	ct_set_state(v, st->ev.proto, CALI_CT_ESTABLISHED);
 	if (v->type != CALI_CT_NORMAL) {
-		struct cali_ct_key tk;
 		struct cali_ct_value *twin;
+		struct cali_ct_key tk;
 
-		ct_twin_key(&tk, v, proto);
+		ct_twin_key(&tk, v, st->ev.proto);
 		twin = bpf_map_lookup_elem(&FAM(ct_half), &tk);
 		if (twin) {
-			ct_set_state(twin, proto, CALI_CT_ESTABLISHED);
+			ct_set_state(twin, st->ev.proto, CALI_CT_ESTABLISHED);
 			twin->last_seen = v->last_seen;
 			twin->flags |= v->flags & (CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1);
 			v->flags |= twin->flags & (CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1);
-			/* Each knows where its own sender is; the other needs that to reach it. */
 			if (v->type == CALI_CT_NAT_FWD) {
-				v->ifindex[1] = twin->ifindex[1];
 				v->leg[1] = twin->leg[1];
 				twin->leg[0] = v->leg[0];
 			} else {
@@ -237,7 +225,7 @@ INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, const struct cali
 				return NULL;
 		}
 	}
-	v = ct_confirm_one(k, v);
+	v = ct_confirm_one(&st->ct_key, v);
 	if (v)
 		count(skb, CALI_COUNT_PROMOTED);
 	return v;
@@ -291,8 +279,9 @@ INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, str
 	if (p->tcp_flags & TCP_FIN) {
 		from->flags |= CALI_LEG_FIN;
 		if (v->tcp_state < CALI_CT_CLOSED) {
-			bool both = (to->flags & CALI_LEG_FIN) ||
-				    (twin && ((leg ? twin->leg[0].flags : twin->leg[1].flags) & CALI_LEG_FIN));
+			bool both =
+			    (to->flags & CALI_LEG_FIN) ||
+			    (twin && ((leg ? twin->leg[0].flags : twin->leg[1].flags) & CALI_LEG_FIN));
 
 			ct_set_state(v, p->proto, both ? CALI_CT_CLOSED : CALI_CT_CLOSING);
 		}
@@ -309,7 +298,7 @@ INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, str
 	return true;
 }
 
-/* Keeps the twin alive: it sees none of this entry's packets. About once a second. */
+/* Keeps the twin alive: it sees none of this entry's packets. */
 INLINE void ct_refresh_twin(struct cali_ct_value *v, __u8 proto, __u32 now)
 {
 	struct cali_ct_value *twin;
@@ -321,21 +310,23 @@ INLINE void ct_refresh_twin(struct cali_ct_value *v, __u8 proto, __u32 now)
 		twin->last_seen = now;
 }
 
-/* Books a packet on a live entry that is not the business of a SYN, FIN or RST. */
-INLINE void ct_touch(struct cali_ct_value *v, __u32 leg, const struct pkt *p, __u32 now)
+/* About once a second a packet of a translated flow is sent to look after the twin. */
+INLINE bool ct_twin_due(const struct cali_ct_value *v, __u32 now)
 {
-	__u32 last = v->last_seen;
+	return v->type != CALI_CT_NORMAL && ((v->last_seen ^ now) >> CFG.to_ticks_shift);
+}
 
+/* Books a packet on a live entry. */
+INLINE void ct_touch(struct cali_ct_value *v, __u32 leg, __u32 len, __u32 now)
+{
 	v->last_seen = now;
 	if (leg) {
 		v->packets[1]++;
-		v->bytes[1] += p->l3_len;
+		v->bytes[1] += len;
 	} else {
 		v->packets[0]++;
-		v->bytes[0] += p->l3_len;
+		v->bytes[0] += len;
 	}
-	if (unlikely(v->type != CALI_CT_NORMAL && (last >> CFG.to_ticks_shift) != (now >> CFG.to_ticks_shift)))
-		ct_refresh_twin(v, p->proto, now);
 }
 
 #endif

@@ -111,8 +111,8 @@ INLINE void ct_forward_key(struct cali_scratch *s, const struct cali_state *st)
 /* The same for the reverse key, as the backend will see the flow. */
 INLINE void ct_reverse_key(struct cali_scratch *s, const struct cali_state *st)
 {
-	bool swapped = ct_key_make(&s->rev, &st->ev.post_nat_src, &st->ev.post_nat_dst, st->ev.post_nat_sport_be,
-				   st->ev.post_nat_dport_be, st->ev.proto, 0);
+	bool swapped = ct_key_make(&s->rev, &st->ev.post_nat_src, &st->ev.post_nat_dst,
+				   st->ev.post_nat_sport_be, st->ev.post_nat_dport_be, st->ev.proto, 0);
 
 	s->v.flags = (s->v.flags & ~CALI_CTF_KEY_SWAPPED) | (swapped ? CALI_CTF_KEY_SWAPPED : 0);
 }

@@ -35,6 +35,17 @@ struct pkt {
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
+/* Reads a word of skb->cb[] by one load from the context itself: the compiler would otherwise keep a
+ * pointer into it, which the verifier refuses ("dereference of modified ctx ptr"). */
+#define CB(skb, word)                                                                                        \
+	({                                                                                                   \
+		__u32 v_;                                                                                    \
+		asm volatile("%0 = *(u32 *)(%1 + %2)"                                                        \
+			     : "=r"(v_)                                                                      \
+			     : "r"(skb), "i"(offsetof(struct __sk_buff, cb[word])));                         \
+		v_;                                                                                          \
+	})
+
 #define MARK(m) ((__u32)(m) << CFG.mark_shift)
 
 /* Index of this variant's program for a slot; constant for the verifier: a direct jump. */
@@ -47,10 +58,10 @@ INLINE void jump(struct __sk_buff *skb, enum cali_slot slot)
 
 INLINE void count(struct __sk_buff *skb, enum cali_counter c)
 {
-	__u32 row = (skb->cb[CALI_CB_IFACE] * 2 + HOOK) * 2 + FAMILY;
+	__u32 row = (CB(skb, CALI_CB_IFACE) * 2 + HOOK) * 2 + FAMILY;
 	struct cali_counter_row *r;
 
-	if (skb->cb[CALI_CB_TRACE])
+	if (CB(skb, CALI_CB_TRACE))
 		return;
 	r = bpf_map_lookup_elem(&cali_counters2, &row);
 	if (r)
@@ -91,14 +102,14 @@ INLINE bool has_mark(struct __sk_buff *skb, enum cali_mark m)
 /* The state that tail-called programs share; dry runs have one of their own. */
 INLINE struct cali_state *get_state(struct __sk_buff *skb)
 {
-	__u32 i = skb->cb[CALI_CB_TRACE] ? 1 : 0;
+	__u32 i = CB(skb, CALI_CB_TRACE) ? 1 : 0;
 
 	return bpf_map_lookup_elem(&FAM(state2), &i);
 }
 
 INLINE struct cali_scratch *get_scratch(struct __sk_buff *skb)
 {
-	__u32 i = skb->cb[CALI_CB_TRACE] ? 1 : 0;
+	__u32 i = CB(skb, CALI_CB_TRACE) ? 1 : 0;
 
 	return bpf_map_lookup_elem(&FAM(scratch2), &i);
 }

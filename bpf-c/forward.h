@@ -112,7 +112,7 @@ INLINE int send_tunnel(struct __sk_buff *skb, const struct cali_ip_any *peer, bo
 {
 	if (!g->tunnel_ifindex)
 		return drop(skb, CALI_DROP_NO_ROUTE);
-	if (skb->cb[CALI_CB_TRACE])
+	if (CB(skb, CALI_CB_TRACE))
 		return TC_ACT_OK;
 	if (!set_tunnel_key(skb, peer, v6, g))
 		return drop(skb, CALI_DROP_REWRITE);
@@ -148,7 +148,7 @@ INLINE int send_fib(struct __sk_buff *skb, const struct pkt *p, const struct cal
 		set_mark(skb, CALI_MARK_SEEN);
 		return pass(skb, CALI_COUNT_TO_STACK);
 	}
-	if (skb->cb[CALI_CB_TRACE])
+	if (CB(skb, CALI_CB_TRACE))
 		return TC_ACT_OK;
 	zero(nh);
 	nh.nh_family = fib.family;
@@ -166,7 +166,7 @@ INLINE int send_veth(struct __sk_buff *skb, __u32 ifindex, const struct cali_ip 
 {
 	struct bpf_redir_neigh nh;
 
-	if (skb->cb[CALI_CB_TRACE])
+	if (CB(skb, CALI_CB_TRACE))
 		return TC_ACT_OK;
 	zero(nh);
 #if IS_V6
@@ -184,7 +184,7 @@ INLINE int send_veth(struct __sk_buff *skb, __u32 ifindex, const struct cali_ip 
 /* Straight into a local pod, past the program of its veth: only for flows that both ends approved. */
 INLINE int send_peer(struct __sk_buff *skb, __u32 ifindex)
 {
-	if (skb->cb[CALI_CB_TRACE])
+	if (CB(skb, CALI_CB_TRACE))
 		return TC_ACT_OK;
 	skb->mark = 0; /* it would be seen inside the pod */
 	count(skb, CALI_COUNT_REDIRECT_PEER);

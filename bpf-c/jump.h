@@ -26,6 +26,8 @@ enum cali_slot {
 	CALI_SLOT_SNAT = 11,
 	CALI_SLOT_HOST_CONFLICT = 12,
 	CALI_SLOT_TRACE = 13,
+	CALI_SLOT_FLOW = 14,
+	CALI_SLOT_EXT_HEADERS = 15,
 	CALI_SLOT_STRIDE = 16,
 };
 
@@ -50,7 +52,7 @@ enum cali_cb {
 	/* The same two words when a policy program is called: where it continues. */
 	CALI_CB_ACCEPT = 1,
 	CALI_CB_DENY = 3,
-	CALI_CB_TRACE = 4,  /* 0 on live packets; a nonce in a dry run: writes nothing, redirects nothing */
+	CALI_CB_TRACE = 4, /* 0 on live packets; a nonce in a dry run: writes nothing, redirects nothing */
 };
 
 /* Constants of one attached preamble, set by the agent when it is loaded. */

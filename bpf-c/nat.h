@@ -60,8 +60,8 @@ INLINE struct cali_be_value *affinity_lookup(struct cali_aff_key *ak, const stru
 
 /* Chooses a backend for a new flow to fe and writes it to st. inside: the client is a pod or this
  * host, for whom externalTrafficPolicy is short-circuited to the cluster list (rule 7). */
-INLINE enum nat_result nat_choose(struct __sk_buff *skb, struct cali_state *st, const struct cali_fe_value *fe,
-				  bool inside)
+INLINE enum nat_result nat_choose(struct __sk_buff *skb, struct cali_state *st,
+				  const struct cali_fe_value *fe, bool inside)
 {
 	bool local = (fe->flags & CALI_FE_ITP_LOCAL) || ((fe->flags & CALI_FE_ETP_LOCAL) && !inside);
 	__u32 n = local ? fe->local_count : fe->cluster_count;

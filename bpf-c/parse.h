@@ -12,6 +12,7 @@
 enum parse_result {
 	PARSE_OK = 0,
 	PARSE_VERDICT = 1, /* *verdict is what the program returns */
+	PARSE_EXT = 2,     /* IPv6 extension headers stand before the L4 header: walk_ext_headers */
 };
 
 /* IPv6 extension headers that are walked; RFC 8200 packets have at most one of each kind. */
@@ -52,10 +53,10 @@ INLINE int fragment_verdict(struct __sk_buff *skb, const struct pkt *p)
 
 INLINE int parse_l4(struct __sk_buff *skb, struct pkt *p, int *verdict)
 {
-	__u32 need = p->proto == IPPROTO_TCP                                   ? 20
-		     : p->proto == IPPROTO_UDP || p->proto == PROTO_ICMP       ? 8
-		     : p->proto == IPPROTO_SCTP                                ? 12
-										: 0;
+	__u32 need = p->proto == IPPROTO_TCP                             ? 20
+		     : p->proto == IPPROTO_UDP || p->proto == PROTO_ICMP ? 8
+		     : p->proto == IPPROTO_SCTP                          ? 12
+									 : 0;
 	__u32 off = p->l4_off;
 	void *data, *end;
 
@@ -157,6 +158,43 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	return PARSE_OK;
 }
 #else
+INLINE bool is_ext_header(__u8 next)
+{
+	return next == NEXTHDR_HOP || next == NEXTHDR_ROUTING || next == NEXTHDR_FRAGMENT ||
+	       next == NEXTHDR_AUTH || next == NEXTHDR_DEST;
+}
+
+/* From p->l4_off, where the first extension header stands, to the L4 header. Anything that is not an
+ * extension header is the protocol, whether we know it or not (RFC 7045). */
+INLINE int walk_ext_headers(struct __sk_buff *skb, struct pkt *p, int *verdict)
+{
+	__u32 off = p->l4_off, i;
+	__u8 next = p->proto, h[2];
+
+	for (i = 0; i < MAX_EXT_HEADERS; i++) {
+		if (!is_ext_header(next))
+			break;
+		if (next == NEXTHDR_FRAGMENT) {
+			*verdict = fragment_verdict(skb, p);
+			return PARSE_VERDICT;
+		}
+		if (off - L2_LEN + 8 > p->l3_len || bpf_skb_load_bytes(skb, off, h, 2)) {
+			*verdict = drop(skb, CALI_DROP_SHORT);
+			return PARSE_VERDICT;
+		}
+		/* RFC 8200: 8-byte units beyond the first 8; RFC 4302: AH counts 4-byte units - 2. */
+		off += next == NEXTHDR_AUTH ? (h[1] + 2) * 4 : (h[1] + 1) * 8;
+		next = h[0];
+	}
+	if (is_ext_header(next) || off - L2_LEN > p->l3_len) {
+		*verdict = drop(skb, CALI_DROP_EXT_HEADERS);
+		return PARSE_VERDICT;
+	}
+	p->proto = next;
+	p->l4_off = off;
+	return PARSE_OK;
+}
+
 INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 {
 	struct ipv6hdr *ip;
@@ -185,38 +223,9 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	p->df = 1;
 	p->l3_len = tot > 0xffff ? 0xffff : tot;
 	next = ip->nexthdr;
-	if (unlikely(next == NEXTHDR_HOP || next == NEXTHDR_ROUTING || next == NEXTHDR_FRAGMENT ||
-		     next == NEXTHDR_AUTH || next == NEXTHDR_DEST)) {
-		int i;
-
-#pragma unroll
-		for (i = 0; i < MAX_EXT_HEADERS; i++) {
-			__u8 h[2];
-
-			if (next != NEXTHDR_HOP && next != NEXTHDR_ROUTING && next != NEXTHDR_FRAGMENT &&
-			    next != NEXTHDR_AUTH && next != NEXTHDR_DEST)
-				break;
-			if (next == NEXTHDR_FRAGMENT) {
-				*verdict = fragment_verdict(skb, p);
-				return PARSE_VERDICT;
-			}
-			if (off - L2_LEN + 8 > p->l3_len || bpf_skb_load_bytes(skb, off, h, 2)) {
-				*verdict = drop(skb, CALI_DROP_SHORT);
-				return PARSE_VERDICT;
-			}
-			/* RFC 8200: 8-byte units beyond the first 8; RFC 4302: AH counts 4-byte units - 2. */
-			off += next == NEXTHDR_AUTH ? (h[1] + 2) * 4 : (h[1] + 1) * 8;
-			next = h[0];
-		}
-		if (next == NEXTHDR_HOP || next == NEXTHDR_ROUTING || next == NEXTHDR_FRAGMENT ||
-		    next == NEXTHDR_AUTH || next == NEXTHDR_DEST || off - L2_LEN > p->l3_len) {
-			*verdict = drop(skb, CALI_DROP_EXT_HEADERS);
-			return PARSE_VERDICT;
-		}
-	}
 	p->proto = next;
 	p->l4_off = off;
-	return PARSE_OK;
+	return is_ext_header(next) ? PARSE_EXT : PARSE_OK;
 }
 #endif
 

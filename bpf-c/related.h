@@ -36,15 +36,16 @@ struct inner {
 };
 
 enum related_result {
-	RELATED_NONE = 0,     /* no flow of ours */
-	RELATED_PLAIN = 1,    /* a known flow, nothing to translate */
-	RELATED_XLATED = 2,   /* translated: rw has the new outer addresses */
+	RELATED_NONE = 0,   /* no flow of ours */
+	RELATED_PLAIN = 1,  /* a known flow, nothing to translate */
+	RELATED_XLATED = 2, /* translated: rw has the new outer addresses */
 	RELATED_BROKEN = 3,
 };
 
 /* Finds the flow that an error in skb is about and translates the quote. */
 INLINE enum related_result related_translate(struct __sk_buff *skb, const struct pkt *p,
-					     struct cali_ct_value **found, __u32 *back_leg, struct rewrite *rw)
+					     struct cali_ct_value **found, __u32 *back_leg,
+					     struct rewrite *rw)
 {
 	__u32 in_off = p->l4_off + 8, l4_off, csum_off = p->l4_off + 2, leg, pseudo = 0;
 	struct cali_ct_value *v;

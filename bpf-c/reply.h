@@ -97,7 +97,7 @@ INLINE __u64 pseudo_sum(const struct cali_ip *src, const struct cali_ip *dst, __
  * through the tunnel where it came through the tunnel. */
 INLINE int send_back(struct __sk_buff *skb)
 {
-	if (skb->cb[CALI_CB_TRACE])
+	if (CB(skb, CALI_CB_TRACE))
 		return TC_ACT_OK;
 	set_mark(skb, CALI_MARK_BYPASS);
 	count(skb, CALI_COUNT_REDIRECT_BACK);

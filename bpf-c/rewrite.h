@@ -121,8 +121,8 @@ INLINE bool rewrite_tuple(struct __sk_buff *skb, const struct pkt *p, const stru
 	if (bpf_l4_csum_replace(skb, csum_off, 0, diff,
 				BPF_F_PSEUDO_HDR | (p->proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0)))
 		return false;
-	if (ports && bpf_l4_csum_replace(skb, csum_off, 0, ports,
-					 p->proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0))
+	if (ports &&
+	    bpf_l4_csum_replace(skb, csum_off, 0, ports, p->proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0))
 		return false;
 	return true;
 }

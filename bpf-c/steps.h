@@ -26,7 +26,7 @@ INLINE void state_from_pkt(struct __sk_buff *skb, struct cali_state *st, const s
 	st->ev.post_nat_dport_be = p->dport_be;
 	st->ev.proto = p->proto;
 	st->ev.ifindex = skb->ifindex;
-	st->ev.iface_slot = skb->cb[CALI_CB_IFACE];
+	st->ev.iface_slot = CB(skb, CALI_CB_IFACE);
 	st->now = now;
 	st->l3_off = L2_LEN;
 	st->l4_off = p->l4_off;
@@ -40,11 +40,11 @@ INLINE void state_from_pkt(struct __sk_buff *skb, struct cali_state *st, const s
 	st->tcp_scale = 0xff;
 	st->frag_off = p->df;
 	st->hook = HOOK;
-	st->iface_flags = skb->cb[CALI_CB_FLAGS];
-	st->policy = skb->cb[CALI_CB_POLICY];
-	st->ep_slot = skb->cb[CALI_CB_EP];
+	st->iface_flags = CB(skb, CALI_CB_FLAGS);
+	st->policy = CB(skb, CALI_CB_POLICY);
+	st->ep_slot = CB(skb, CALI_CB_EP);
 	st->ev.reason = CALI_DROP_POLICY; /* what the drop program counts unless told otherwise */
-	st->trace = skb->cb[CALI_CB_TRACE];
+	st->trace = CB(skb, CALI_CB_TRACE);
 }
 
 /* The packet as main parsed it; nothing has been rewritten since. */
@@ -76,8 +76,8 @@ INLINE void jump_policy(struct __sk_buff *skb, const struct cali_state *st)
 }
 
 /* Answers the sender with an ICMP error and counts why. */
-INLINE int answer_icmp(struct __sk_buff *skb, struct cali_state *st, enum cali_counter why, __u8 type, __u8 code,
-		       __u32 info)
+INLINE int answer_icmp(struct __sk_buff *skb, struct cali_state *st, enum cali_counter why, __u8 type,
+		       __u8 code, __u32 info)
 {
 	st->icmp_type = type;
 	st->icmp_code = code;
@@ -119,8 +119,9 @@ INLINE int problem(struct __sk_buff *skb, struct cali_state *st, enum fwd_proble
 
 /* Lets go of a packet that is judged and, if need be, rewritten. p has the tuple as it is now on the
  * wire only for L4 facts; src and dst are the addresses after rewriting. */
-INLINE int send(struct __sk_buff *skb, const struct pkt *p, const struct cali_ip *src, const struct cali_ip *dst,
-		__u32 kind, __u32 ifindex, const struct cali_ip_any *tun, bool tun_v6, const struct cali_globals *g)
+INLINE int send(struct __sk_buff *skb, const struct pkt *p, const struct cali_ip *src,
+		const struct cali_ip *dst, __u32 kind, __u32 ifindex, const struct cali_ip_any *tun,
+		bool tun_v6, const struct cali_globals *g)
 {
 	if (CAN_FIB && kind == CALI_FWD_PEER)
 		return send_peer(skb, ifindex);

@@ -24,7 +24,8 @@ INLINE bool is_link_business(const struct pkt *p)
 }
 
 /* Outer tunnel packets: to this host, and from a node of the cluster, or not at all. */
-INLINE bool vxlan_outer(struct __sk_buff *skb, const struct pkt *p, const struct cali_globals *g, int *verdict)
+INLINE bool vxlan_outer(struct __sk_buff *skb, const struct pkt *p, const struct cali_globals *g,
+			int *verdict)
 {
 	struct cali_route_value *rt;
 
@@ -59,7 +60,7 @@ INLINE int key_for_tunnel(struct __sk_buff *skb, const struct cali_ip *dst, cons
 		tun = rt->next_hop;
 		v6 = rt->flags & CALI_RT_NEXT_HOP_V6;
 	}
-	if (skb->cb[CALI_CB_TRACE])
+	if (CB(skb, CALI_CB_TRACE))
 		return TC_ACT_UNSPEC;
 	if (!set_tunnel_key(skb, &tun, v6, g))
 		return drop(skb, CALI_DROP_REWRITE);
@@ -137,14 +138,12 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 	}
 	tun = v->tun_peer;
 	tun_v6 = v->flags & CALI_CTF_TUN_V6;
-	if (!skb->cb[CALI_CB_TRACE]) {
+	if (!CB(skb, CALI_CB_TRACE)) {
 		if (IS_FROM && kind != CALI_FWD_STACK && !decrement_ttl(skb))
 			return drop(skb, CALI_DROP_REWRITE);
 		if (xlate) {
-			struct rewrite rw = {.src = src,
-					     .dst = dst,
-					     .sport_be = v->nat_sport_be,
-					     .dport_be = v->nat_dport_be};
+			struct rewrite rw = {
+			    .src = src, .dst = dst, .sport_be = v->nat_sport_be, .dport_be = v->nat_dport_be};
 
 			if (!rewrite_tuple(skb, p, &rw))
 				return drop(skb, CALI_DROP_REWRITE);
@@ -156,6 +155,23 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 	return send(skb, p, &src, &dst, kind, ifindex, &tun, tun_v6, g);
 }
 
+/* Another packet of an established flow, that changes nothing about it. */
+INLINE bool plain_packet(struct __sk_buff *skb, const struct pkt *p, const struct cali_ct_value *v, __u32 leg,
+			 __u32 now)
+{
+	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)))
+		return false;
+	if (ct_dead(v, now) || ct_twin_due(v, now) || CB(skb, CALI_CB_TRACE))
+		return false;
+	if (IS_FROM && v->type == CALI_CT_NAT_REV && !leg)
+		return false; /* collides with a translated flow */
+	if (IS_TO && IS_WEP && !leg && !(v->flags & CALI_CTF_APPROVED_1))
+		return false; /* to be judged */
+	return true;
+}
+
+/* First of all: read the packet, find its flow, and if that is established and this is nothing but
+ * another packet of it, send it on. All else goes to the programs behind. */
 SEC("tc")
 int cali_main(struct __sk_buff *skb)
 {
@@ -163,10 +179,9 @@ int cali_main(struct __sk_buff *skb)
 	struct cali_ct_value *v;
 	struct cali_state *st;
 	struct cali_ct_key key;
-	bool swapped, half, seen, expired = false, conflict = false;
 	struct pkt p;
-	int verdict = TC_ACT_SHOT;
-	__u32 leg = 0;
+	int verdict = TC_ACT_SHOT, slot = CALI_SLOT_FLOW, rc;
+	__u32 leg;
 	__u64 now;
 
 	if (!g)
@@ -179,104 +194,145 @@ int cali_main(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC; /* left by lo's egress hook a moment ago */
 	if (IS_FROM && (IS_TUNNEL || IS_NAT))
 		bpf_skb_change_type(skb, PACKET_HOST); /* inner MACs are meaningless */
-	if (parse(skb, &p, &verdict))
+	rc = parse(skb, &p, &verdict);
+	if (rc == PARSE_VERDICT)
 		return verdict;
-	if (unlikely(is_link_business(&p)))
-		return pass(skb, CALI_COUNT_TO_STACK);
-	if (CAN_VXLAN && vxlan_outer(skb, &p, g, &verdict))
-		return verdict;
-
 	now = bpf_jiffies64();
-	if (unlikely(p.proto == PROTO_ICMP && icmp_is_error(p.icmp_type))) {
-		st = get_state(skb);
-		if (!st)
-			return drop(skb, CALI_DROP_NO_STATE);
-		state_from_pkt(skb, st, &p, now);
-		jump(skb, CALI_SLOT_ICMP_INNER);
-		return no_program(skb);
-	}
+	if (unlikely(rc == PARSE_EXT)) {
+		slot = CALI_SLOT_EXT_HEADERS;
+	} else {
+		if (unlikely(is_link_business(&p)))
+			return pass(skb, CALI_COUNT_TO_STACK);
+		if (CAN_VXLAN && vxlan_outer(skb, &p, g, &verdict))
+			return verdict;
+		if (unlikely(p.proto == PROTO_ICMP && icmp_is_error(p.icmp_type))) {
+			slot = CALI_SLOT_ICMP_INNER;
+		} else {
+			bool swapped = ct_key_make(&key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
 
-	seen = IS_TO && has_mark(skb, CALI_MARK_SEEN);
-	swapped = ct_key_make(&key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
-	v = ct_find(&key, &half);
-	if (v) {
-		leg = ct_leg(v, swapped);
-		if (IS_FROM && unlikely(v->type == CALI_CT_NAT_REV && !leg)) {
-			/* A tuple that some translated flow uses behind the NAT, sent by the client itself:
-			 * a direct flow with the same numbers. It has a key of its own. */
-			key.zone = 1;
-			conflict = true;
-			v = ct_find(&key, &half);
-			if (v)
-				leg = ct_leg(v, swapped);
-		}
-	}
-	if (v && unlikely(ct_dead(v, now))) {
-		ct_delete_flow(&key, v);
-		v = NULL;
-		expired = true;
-	}
-	if (v && !seen && !skb->cb[CALI_CB_TRACE]) {
-		if (p.proto == IPPROTO_TCP) {
-			if (unlikely(p.tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST))) {
-				if (!ct_tcp_event(skb, &key, v, leg, &p, now))
-					v = NULL; /* a closed flow's numbers are used again */
-			} else if (leg) {
-				ct_track_seq(&v->leg[1], &p);
-			} else {
-				ct_track_seq(&v->leg[0], &p);
-			}
-		}
-		if (v) {
-			ct_touch(v, leg, &p, now);
-			if (unlikely(half)) {
-				bool confirm = p.proto == IPPROTO_TCP ?
-						       !leg && v->tcp_state == CALI_CT_REPLIED &&
-							       (p.tcp_flags & TCP_ACK) :
-						       leg;
-
-				if (confirm) {
-					v = ct_confirm(skb, &key, v, p.proto);
-					if (!v) {
-						if (FAIL_CLOSED)
-							return drop(skb, CALI_DROP_CT_FULL);
-						/* Still half-open: goes on from there while it lasts. */
-						count(skb, CALI_COUNT_NO_ENTRY_PASS);
-						v = ct_find(&key, &half);
-					}
+			v = bpf_map_lookup_elem(&FAM(ct3), &key);
+			if (likely(v && plain_packet(skb, &p, v, leg = ct_leg(v, swapped), now))) {
+				if (!(IS_TO && has_mark(skb, CALI_MARK_SEEN))) {
+					if (p.proto == IPPROTO_TCP)
+						ct_track_seq(leg ? &v->leg[1] : &v->leg[0], &p);
+					ct_touch(v, leg, p.l3_len, now);
 				}
+				count(skb, CALI_COUNT_FAST_PATH);
+				return established(skb, &p, v, leg, g, now);
 			}
 		}
 	}
-	if (v) {
-		if (IS_TO && IS_WEP && !leg && !(v->flags & CALI_CTF_APPROVED_1)) {
-			st = get_state(skb);
-			if (!st)
-				return drop(skb, CALI_DROP_NO_STATE);
-			state_from_pkt(skb, st, &p, now);
-			st->flags |= CALI_ST_CT_HIT;
-			st->ct_key = key;
-			jump_policy(skb, st);
-			return no_program(skb);
-		}
-		return established(skb, &p, v, leg, g, now);
-	}
-
-	if (IS_TO && !IS_WEP)
-		return not_ours(skb, &p, g);
 	st = get_state(skb);
 	if (!st)
 		return drop(skb, CALI_DROP_NO_STATE);
 	state_from_pkt(skb, st, &p, now);
-	if (conflict)
-		st->flags |= CALI_ST_CONFLICT;
-	if (expired && p.proto == IPPROTO_TCP && !(p.tcp_flags & TCP_SYN)) {
-		if (p.tcp_flags & TCP_RST)
-			return drop(skb, CALI_DROP_EXPIRED_FLOW);
-		return answer_rst(skb, CALI_DROP_EXPIRED_FLOW);
-	}
-	jump(skb, CALI_SLOT_NEW_FLOW);
+	jump(skb, slot);
 	return no_program(skb);
+}
+
+/* IPv6 extension headers are walked aside: their loop would cost every packet's verification. */
+SEC("tc")
+int cali_ext_headers(struct __sk_buff *skb)
+{
+#if IS_V6
+	struct cali_state *st = get_state(skb);
+	int verdict = TC_ACT_SHOT;
+	struct pkt p;
+
+	if (!st)
+		return drop(skb, CALI_DROP_NO_STATE);
+	pkt_from_state(&p, st);
+	if (walk_ext_headers(skb, &p, &verdict))
+		return verdict;
+	st->ev.proto = p.proto;
+	st->l4_off = p.l4_off;
+	/* Through memory: what the verifier knew of the offset would multiply the paths from here. */
+	p.l4_off = READ_ONCE(st->l4_off);
+	p.proto = READ_ONCE(st->ev.proto);
+	if (parse_l4(skb, &p, &verdict))
+		return verdict;
+	if (is_link_business(&p))
+		return pass(skb, CALI_COUNT_TO_STACK);
+	state_from_pkt(skb, st, &p, st->now);
+	if (p.proto == PROTO_ICMP && icmp_is_error(p.icmp_type))
+		jump(skb, CALI_SLOT_ICMP_INNER);
+	else
+		jump(skb, CALI_SLOT_FLOW);
+#endif
+	return no_program(skb);
+}
+
+/* What main could not settle: half-open flows, the packets that open and close, entries that have
+ * timed out or are to be judged, tuples that collide, and flows that are not known at all. */
+SEC("tc")
+int cali_flow(struct __sk_buff *skb)
+{
+	struct cali_globals *g = get_globals();
+	struct cali_state *st = get_state(skb);
+	bool swapped, half = false, live;
+	struct cali_ct_value *v;
+	struct pkt p;
+	__u32 leg = 0;
+
+	if (!g || !st)
+		return drop(skb, CALI_DROP_NO_STATE);
+	pkt_from_state(&p, st);
+	swapped = ct_key_make(&st->ct_key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
+	v = ct_find(&st->ct_key, &half);
+	if (IS_FROM && v && v->type == CALI_CT_NAT_REV && !ct_leg(v, swapped) && !ct_dead(v, st->now)) {
+		/* A tuple that some translated flow uses behind the NAT, sent by the client itself: a
+		 * direct flow with the same numbers. It has a key of its own. */
+		st->ct_key.zone = 1;
+		st->flags |= CALI_ST_CONFLICT;
+		v = ct_find(&st->ct_key, &half);
+	}
+	if (v && ct_dead(v, st->now)) {
+		ct_delete_flow(&st->ct_key, v);
+		v = NULL;
+		st->flags |= CALI_ST_EXPIRED;
+	}
+	live = !st->trace && !(IS_TO && has_mark(skb, CALI_MARK_SEEN));
+	if (v && live) {
+		leg = ct_leg(v, swapped);
+		if (p.proto == IPPROTO_TCP) {
+			if (p.tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) {
+				if (!ct_tcp_event(skb, &st->ct_key, v, leg, &p, st->now))
+					v = NULL; /* a closed flow's numbers are used again */
+			} else {
+				ct_track_seq(leg ? &v->leg[1] : &v->leg[0], &p);
+			}
+		}
+	}
+	if (!v) {
+		jump(skb, CALI_SLOT_NEW_FLOW);
+		return no_program(skb);
+	}
+	leg = ct_leg(v, swapped);
+	if (live) {
+		if (ct_twin_due(v, st->now))
+			ct_refresh_twin(v, p.proto, st->now);
+		ct_touch(v, leg, p.l3_len, st->now);
+		if (half && (p.proto == IPPROTO_TCP ? !leg && v->tcp_state == CALI_CT_REPLIED &&
+							  (p.tcp_flags & (TCP_ACK | TCP_SYN)) == TCP_ACK
+						    : leg)) {
+			v = ct_confirm(skb, st, v);
+			if (!v) {
+				if (FAIL_CLOSED)
+					return drop(skb, CALI_DROP_CT_FULL);
+				/* Still half-open: goes on from there while it lasts. */
+				count(skb, CALI_COUNT_NO_ENTRY_PASS);
+				v = bpf_map_lookup_elem(&FAM(ct_half), &st->ct_key);
+				if (!v)
+					return pass(skb, CALI_COUNT_TO_STACK);
+			}
+		}
+	}
+	if (IS_TO && IS_WEP && !leg && !(v->flags & CALI_CTF_APPROVED_1)) {
+		st->flags |= CALI_ST_CT_HIT;
+		jump_policy(skb, st);
+		return no_program(skb);
+	}
+	return established(skb, &p, v, leg, g, st->now);
 }
 
 /* A TCP segment that opens nothing and belongs to nothing we know: a flow from before our time, or of
@@ -307,15 +363,25 @@ int cali_new_flow(struct __sk_buff *skb)
 
 	if (!g || !st)
 		return drop(skb, CALI_DROP_NO_STATE);
+	if (IS_TO && !IS_WEP) {
+		struct pkt p;
+
+		pkt_from_state(&p, st);
+		return not_ours(skb, &p, g);
+	}
 	syn = (st->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
 
-	if (CAN_DNAT && (st->ev.proto == IPPROTO_TCP || st->ev.proto == IPPROTO_UDP || st->ev.proto == IPPROTO_SCTP))
+	if (CAN_DNAT &&
+	    (st->ev.proto == IPPROTO_TCP || st->ev.proto == IPPROTO_UDP || st->ev.proto == IPPROTO_SCTP))
 		fe = fe_lookup(&st->ev.dst, st->ev.dport_be, st->ev.proto);
 	rt = fe ? NULL : route_lookup(&st->ev.dst);
 	dst_flags = rt ? rt->flags : 0;
 	if (IS_WEP && IS_FROM && !fe && rt_remote_host(dst_flags))
 		fe = fe_lookup_any_node(st->ev.dport_be, st->ev.proto);
 
+	if ((st->flags & CALI_ST_EXPIRED) && st->ev.proto == IPPROTO_TCP && !syn)
+		return st->tcp_flags & TCP_RST ? drop(skb, CALI_DROP_EXPIRED_FLOW)
+					       : answer_rst(skb, CALI_DROP_EXPIRED_FLOW);
 	if (st->ev.proto == IPPROTO_TCP && !syn)
 		return mid_flow(skb, st, g, fe || rt_local_pod(dst_flags));
 	if (st->ev.proto == IPPROTO_TCP)

@@ -402,6 +402,7 @@ enum cali_state_flag {
 	CALI_ST_TUN_V6 = 1 << 14,
 	CALI_ST_SKIP_PEER = 1 << 15,
 	CALI_ST_SRC_POD = 1 << 16, /* source is a pod of the cluster */
+	CALI_ST_EXPIRED = 1 << 17, /* its entry had timed out */
 };
 
 struct cali_state {
@@ -428,10 +429,10 @@ struct cali_state {
 	__u16 src_ep_slot;
 	__u16 dst_ep_slot;
 	__u32 iface_flags;
-	__u32 policy;      /* index into cali_policy2 */
+	__u32 policy;       /* index into cali_policy2 */
 	__u32 rule_program; /* policy program that hit rules[] */
 	__u32 ep_slot;      /* of this interface */
-	__u32 tcp_seq; /* host order */
+	__u32 tcp_seq;      /* host order */
 	__u32 tcp_ack;
 	__u32 tcp_end; /* sequence number after this segment */
 	__u16 tcp_win;
