@@ -22,13 +22,15 @@ import (
 
 // slots are the jump slots of a variant's programs.
 var slots = map[string]layout.Slot{
-	"cali_main":       layout.SlotMain,
-	"cali_new_flow":   layout.SlotNewFlow,
-	"cali_accepted":   layout.SlotAccepted,
-	"cali_icmp":       layout.SlotICMP,
-	"cali_icmp_inner": layout.SlotICMPInner,
-	"cali_rst":        layout.SlotRST,
-	"cali_drop":       layout.SlotDrop,
+	"cali_main":        layout.SlotMain,
+	"cali_new_flow":    layout.SlotNewFlow,
+	"cali_accepted":    layout.SlotAccepted,
+	"cali_icmp":        layout.SlotICMP,
+	"cali_icmp_inner":  layout.SlotICMPInner,
+	"cali_rst":         layout.SlotRST,
+	"cali_drop":        layout.SlotDrop,
+	"cali_flow":        layout.SlotFlow,
+	"cali_ext_headers": layout.SlotExtHeaders,
 }
 
 // MainProgram is the program of a variant that preambles jump to.

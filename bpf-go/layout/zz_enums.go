@@ -79,6 +79,8 @@ const (
 	CBFlags  CB = 1 // enum cali_iface_flag of the interface
 	CBPolicy CB = 2 // index into cali_policy2 for this direction and family
 	CBEP     CB = 3 // endpoint slot (policy generations)
+	CBAccept CB = 1
+	CBDeny   CB = 3
 	CBTrace  CB = 4 // 0 on live packets; a nonce in a dry run: writes nothing, redirects nothing
 )
 
@@ -905,6 +907,8 @@ const (
 	SlotSNAT         Slot = 11
 	SlotHostConflict Slot = 12
 	SlotTrace        Slot = 13
+	SlotFlow         Slot = 14
+	SlotExtHeaders   Slot = 15
 	SlotStride       Slot = 16
 )
 
@@ -939,6 +943,10 @@ func (v Slot) String() string {
 		return "host-conflict"
 	case SlotTrace:
 		return "trace"
+	case SlotFlow:
+		return "flow"
+	case SlotExtHeaders:
+		return "ext-headers"
 	case SlotStride:
 		return "stride"
 	}
@@ -966,7 +974,8 @@ const (
 	STTunSrc       StateFlag = 8192 // tun_peer holds the outer source
 	STTunV6        StateFlag = 16384
 	STSkipPeer     StateFlag = 32768
-	STSrcPod       StateFlag = 65536 // source is a pod of the cluster
+	STSrcPod       StateFlag = 65536  // source is a pod of the cluster
+	STExpired      StateFlag = 131072 // its entry had timed out
 )
 
 // String names the flags that are set.
@@ -989,5 +998,6 @@ func (v StateFlag) String() string {
 		14: "tun-v6",
 		15: "skip-peer",
 		16: "src-pod",
+		17: "expired",
 	})
 }

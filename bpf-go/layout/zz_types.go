@@ -371,6 +371,21 @@ type RuleKey struct {
 	Ordinal uint32
 }
 
+// Scratch is struct cali_scratch. Room for an entry while it is being made; the stack has too little.
+type Scratch[A Address] struct {
+	_    structs.HostLayout
+	V    CTValue[A]
+	Fwd  CTKey[A]
+	Rev  CTKey[A]
+	Twin CTKey[A]
+}
+
+// ScratchV4 and ScratchV6 are Scratch of the two families.
+type (
+	ScratchV4 = Scratch[AddrV4]
+	ScratchV6 = Scratch[AddrV6]
+)
+
 // SockKey is struct cali_sock_key.
 type SockKey[A Address] struct {
 	_      structs.HostLayout
@@ -405,92 +420,92 @@ type (
 
 // StateV4 is struct cali_state.
 type StateV4 struct {
-	_          structs.HostLayout
-	Ev         EventHeaderV4
-	Flags      uint64 // enum cali_state_flag
-	Now        uint64 // jiffies, read once for each packet
-	RuleCount  uint32
-	Rules      [8]uint32 // ordinals of rules that were hit
-	L3Off      uint16
-	L4Off      uint16
-	L3Len      uint16 // L3 length of the packet on the wire: of one segment where it is GSO
-	FragOff    uint16
-	FragID     uint32
-	TCPFlags   uint8
-	TTL        uint8
-	ICMPType   uint8 // of an error to be sent
-	ICMPCode   uint8
-	ICMPInfo   uint32 // MTU, host order
-	SvcID      uint32
-	BackendID  uint32
-	FEFlags    uint32
-	DstFlags   uint32 // enum cali_route_flag of the (post-NAT) destination
-	DstIfindex uint32
-	SrcEPSlot  uint16
-	DstEPSlot  uint16
-	IfaceFlags uint32
-	Policy     uint32 // index into cali_policy2
-	JumpAccept uint32 // index into cali_jump2 that a policy program continues at
-	JumpDeny   uint32
-	TCPSeq     uint32 // host order
-	TCPACK     uint32
-	TCPEnd     uint32 // sequence number after this segment
-	TCPWin     uint16
-	TCPScale   uint8 // 0xff: no option
-	Hook       uint8
-	TunPeer    AddrAny
-	CTKey      CTKeyV4
-	Trace      uint32 // nonce of a dry run, 0 on live packets
-	Fwd        uint8  // enum cali_fwd for this packet
-	CTType     uint8
-	Leg        uint8
-	Spare0     uint8
-	Spare      [3]uint32
-	_          [4]byte
+	_           structs.HostLayout
+	Ev          EventHeaderV4
+	Flags       uint64 // enum cali_state_flag
+	Now         uint64 // jiffies, read once for each packet
+	RuleCount   uint32
+	Rules       [8]uint32 // ordinals of rules that were hit
+	L3Off       uint16
+	L4Off       uint16
+	L3Len       uint16 // L3 length of the packet on the wire: of one segment where it is GSO
+	FragOff     uint16
+	FragID      uint32
+	TCPFlags    uint8
+	TTL         uint8
+	ICMPType    uint8 // of an error to be sent
+	ICMPCode    uint8
+	ICMPInfo    uint32 // MTU, host order
+	SvcID       uint32
+	BackendID   uint32
+	FEFlags     uint32
+	DstFlags    uint32 // enum cali_route_flag of the (post-NAT) destination
+	DstIfindex  uint32
+	SrcEPSlot   uint16
+	DstEPSlot   uint16
+	IfaceFlags  uint32
+	Policy      uint32 // index into cali_policy2
+	RuleProgram uint32 // policy program that hit rules[]
+	EPSlot      uint32 // of this interface
+	TCPSeq      uint32 // host order
+	TCPACK      uint32
+	TCPEnd      uint32 // sequence number after this segment
+	TCPWin      uint16
+	TCPScale    uint8 // 0xff: no option
+	Hook        uint8
+	TunPeer     AddrAny
+	CTKey       CTKeyV4
+	Trace       uint32 // nonce of a dry run, 0 on live packets
+	Fwd         uint8  // enum cali_fwd for this packet
+	CTType      uint8
+	Leg         uint8
+	Spare0      uint8
+	Spare       [3]uint32
+	_           [4]byte
 }
 
 // StateV6 is struct cali_state.
 type StateV6 struct {
-	_          structs.HostLayout
-	Ev         EventHeaderV6
-	Flags      uint64 // enum cali_state_flag
-	Now        uint64 // jiffies, read once for each packet
-	RuleCount  uint32
-	Rules      [8]uint32 // ordinals of rules that were hit
-	L3Off      uint16
-	L4Off      uint16
-	L3Len      uint16 // L3 length of the packet on the wire: of one segment where it is GSO
-	FragOff    uint16
-	FragID     uint32
-	TCPFlags   uint8
-	TTL        uint8
-	ICMPType   uint8 // of an error to be sent
-	ICMPCode   uint8
-	ICMPInfo   uint32 // MTU, host order
-	SvcID      uint32
-	BackendID  uint32
-	FEFlags    uint32
-	DstFlags   uint32 // enum cali_route_flag of the (post-NAT) destination
-	DstIfindex uint32
-	SrcEPSlot  uint16
-	DstEPSlot  uint16
-	IfaceFlags uint32
-	Policy     uint32 // index into cali_policy2
-	JumpAccept uint32 // index into cali_jump2 that a policy program continues at
-	JumpDeny   uint32
-	TCPSeq     uint32 // host order
-	TCPACK     uint32
-	TCPEnd     uint32 // sequence number after this segment
-	TCPWin     uint16
-	TCPScale   uint8 // 0xff: no option
-	Hook       uint8
-	TunPeer    AddrAny
-	CTKey      CTKeyV6
-	Trace      uint32 // nonce of a dry run, 0 on live packets
-	Fwd        uint8  // enum cali_fwd for this packet
-	CTType     uint8
-	Leg        uint8
-	Spare0     uint8
-	Spare      [3]uint32
-	_          [4]byte
+	_           structs.HostLayout
+	Ev          EventHeaderV6
+	Flags       uint64 // enum cali_state_flag
+	Now         uint64 // jiffies, read once for each packet
+	RuleCount   uint32
+	Rules       [8]uint32 // ordinals of rules that were hit
+	L3Off       uint16
+	L4Off       uint16
+	L3Len       uint16 // L3 length of the packet on the wire: of one segment where it is GSO
+	FragOff     uint16
+	FragID      uint32
+	TCPFlags    uint8
+	TTL         uint8
+	ICMPType    uint8 // of an error to be sent
+	ICMPCode    uint8
+	ICMPInfo    uint32 // MTU, host order
+	SvcID       uint32
+	BackendID   uint32
+	FEFlags     uint32
+	DstFlags    uint32 // enum cali_route_flag of the (post-NAT) destination
+	DstIfindex  uint32
+	SrcEPSlot   uint16
+	DstEPSlot   uint16
+	IfaceFlags  uint32
+	Policy      uint32 // index into cali_policy2
+	RuleProgram uint32 // policy program that hit rules[]
+	EPSlot      uint32 // of this interface
+	TCPSeq      uint32 // host order
+	TCPACK      uint32
+	TCPEnd      uint32 // sequence number after this segment
+	TCPWin      uint16
+	TCPScale    uint8 // 0xff: no option
+	Hook        uint8
+	TunPeer     AddrAny
+	CTKey       CTKeyV6
+	Trace       uint32 // nonce of a dry run, 0 on live packets
+	Fwd         uint8  // enum cali_fwd for this packet
+	CTType      uint8
+	Leg         uint8
+	Spare0      uint8
+	Spare       [3]uint32
+	_           [4]byte
 }
