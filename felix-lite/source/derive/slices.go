@@ -118,13 +118,12 @@ func portsKey(ports []model.EndpointPort) string {
 }
 
 // endpoint sets the conditions as the cluster's controller does: serving is the pod's readiness,
-// ready is the same but for pods that terminate; publishNotReadyAddresses makes both true.
+// ready is the same but for pods that terminate, and always true with publishNotReadyAddresses.
 func (d *Deriver) endpoint(svc *model.Service, pod *model.Pod, addr netip.Addr) model.Endpoint {
-	serving := pod.Ready || svc.PublishNotReadyAddresses
 	return model.Endpoint{
 		Addr:        addr,
-		Serving:     serving,
-		Ready:       svc.PublishNotReadyAddresses || (serving && !pod.Deleting),
+		Serving:     pod.Ready,
+		Ready:       svc.PublishNotReadyAddresses || (pod.Ready && !pod.Deleting),
 		Terminating: pod.Deleting,
 		Node:        pod.Node,
 		Zone:        d.zones[pod.Node],
