@@ -48,7 +48,8 @@ type Operations[K comparable, V any] interface {
 
 // Options of a Table. Equal is required.
 type Options[V any] struct {
-	// Equal tells whether the kernel's value is as good as the desired one.
+	// Equal tells whether the kernel's value is as good as the desired one. It need not be symmetric: a desired value
+	// may leave something to the kernel.
 	Equal func(have, want V) bool
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time

@@ -164,11 +164,11 @@ func (t *Table[K, V]) Observe(key K, have V) {
 	if r == nil {
 		r = t.add(key)
 	}
-	if r.present && t.opts.Equal(r.have, have) {
-		return
-	}
+	same := r.present && t.opts.Equal(have, r.have)
 	t.setHave(r, have)
-	t.requeueObserved(r)
+	if !same {
+		t.requeueObserved(r)
+	}
 }
 
 // ObserveGone records that the kernel does not have key any more.
@@ -227,7 +227,8 @@ func (t *Table[K, V]) Resync(ctx context.Context) (Drift, error) {
 			drift.Extra++
 		case !r.present:
 			drift.Extra++
-		case t.opts.Equal(r.have, v):
+		case t.opts.Equal(v, r.have):
+			r.have = v // may say more than what we wrote
 			continue
 		default:
 			drift.Changed++
