@@ -10,15 +10,16 @@ import (
 
 	"github.com/felix-lite/felix-lite/felix-lite/model"
 	"github.com/felix-lite/felix-lite/felix-lite/source/derive"
+	"github.com/felix-lite/felix-lite/felix-lite/source/pending"
 )
 
 // index holds what all files say and works out what changed. It does no I/O. The cost of a changed
 // file is that of the file, and of its changed documents for the parsing, not of the directory.
 type index struct {
 	files   map[string]*file
-	holders map[key][]*holder // sorted by file name, then place
-	sent    map[key]sent
-	dirty   map[key]bool // to be compared with what was sent by the next flush
+	holders map[pending.Key][]*holder // sorted by file name, then place
+	table   *pending.Table
+	dirty   map[pending.Key]bool // to be resolved by the next flush
 	derive  *derive.Deriver
 }
 
@@ -26,7 +27,7 @@ type index struct {
 type file struct {
 	name    string
 	docs    []document
-	holders map[key][]*holder
+	holders map[pending.Key][]*holder
 	errs    []model.ObjectError
 }
 
@@ -37,18 +38,12 @@ type holder struct {
 	place int // number of the document in the file, from 1; 0: from an earlier state of the file
 }
 
-// sent is what the last batches said of an object.
-type sent struct {
-	object model.Object
-	errs   []model.ObjectError
-}
-
 func newIndex() *index {
 	return &index{
 		files:   make(map[string]*file),
-		holders: make(map[key][]*holder),
-		sent:    make(map[key]sent),
-		dirty:   make(map[key]bool),
+		holders: make(map[pending.Key][]*holder),
+		table:   pending.NewTable(),
+		dirty:   make(map[pending.Key]bool),
 		derive:  derive.New(),
 	}
 }
@@ -59,7 +54,7 @@ func (x *index) put(name string, content []byte) {
 	if was == nil {
 		was = &file{name: name}
 	}
-	now := &file{name: name, holders: make(map[key][]*holder)}
+	now := &file{name: name, holders: make(map[pending.Key][]*holder)}
 	chunks, err := split(name, content)
 	lost := err != nil
 	if err != nil {
@@ -157,30 +152,30 @@ func (x *index) replace(was, now *file) {
 		x.holders[k] = all
 		x.dirty[k] = true
 	}
-	x.dirty[key{kind: KindFile, name: model.ObjectName{Name: now.name}}] = true
+	x.dirty[pending.Key{Kind: KindFile, Name: model.ObjectName{Name: now.name}}] = true
 }
 
 // resolve says what is to be used of an object, and what is wrong with it.
-func (x *index) resolve(k key) sent {
-	if k.kind == KindFile {
-		if f := x.files[k.name.Name]; f != nil {
-			return sent{errs: f.errs}
+func (x *index) resolve(k pending.Key) pending.State {
+	if k.Kind == KindFile {
+		if f := x.files[k.Name.Name]; f != nil {
+			return pending.State{Errors: f.errs}
 		}
-		return sent{}
+		return pending.State{}
 	}
-	var out sent
+	var out pending.State
 	var used *holder
 	for _, h := range x.holders[k] {
 		for _, e := range h.errs {
 			e.Message += " (" + h.where() + ")"
-			out.errs = append(out.errs, e)
+			out.Errors = append(out.Errors, e)
 		}
 		switch {
 		case used == nil && h.object != nil:
-			used, out.object = h, h.object
+			used, out.Object = h, h.object
 		case used != nil:
-			out.errs = append(out.errs, model.ObjectError{
-				Kind: k.kind, Name: k.name,
+			out.Errors = append(out.Errors, model.ObjectError{
+				Kind: k.Kind, Name: k.Name,
 				Message: fmt.Sprintf("defined twice: %s is used, %s is not", used.where(), h.where()),
 			})
 		}
@@ -197,57 +192,16 @@ func (h *holder) where() string {
 
 // flush returns what changed since the last flush.
 func (x *index) flush() model.Batch {
-	var b model.Batch
-	for _, k := range sorted(x.dirty) {
-		was, now := x.sent[k], x.resolve(k)
-		sameErrors := slices.Equal(was.errs, now.errs)
-		if sameErrors && sameObject(was.object, now.object) {
-			continue
-		}
-		if now.object == nil && now.errs == nil {
-			delete(x.sent, k)
-		} else {
-			x.sent[k] = now
-		}
-		b.Errors = append(b.Errors, now.errs...)
-		switch {
-		case now.object != nil:
-			// Also where only the errors are new: the change says which errors it replaces.
-			b.Changes = append(b.Changes, model.Updated(now.object))
-		case was.object != nil || now.errs == nil:
-			b.Changes = append(b.Changes, model.Deleted(k.kind, k.name))
-		}
+	for k := range x.dirty {
+		x.table.Set(k, x.resolve(k))
 	}
 	clear(x.dirty)
+	b := x.table.Flush()
 	for _, c := range x.derive.Apply(b.Changes) {
 		// A slice of that name that somebody wrote is not ours to touch.
-		if x.sent[key{kind: c.Kind, name: c.Name}].object == nil {
+		if x.table.Get(pending.Key{Kind: c.Kind, Name: c.Name}).Object == nil {
 			b.Changes = append(b.Changes, c)
 		}
 	}
 	return b
-}
-
-// sameObject compares by value; most often it is the same pointer.
-func sameObject(a, b model.Object) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return a == b || model.Equal(a, b)
-}
-
-// rank is the order of kinds in a batch: what others refer to comes first.
-var rank = map[model.Kind]int{
-	KindFile: 0, model.KindNamespace: 1, model.KindNode: 2, model.KindPod: 3, model.KindService: 4, model.KindEndpointSlice: 5,
-}
-
-func sorted(keys map[key]bool) []key {
-	out := make([]key, 0, len(keys))
-	for k := range keys {
-		out = append(out, k)
-	}
-	slices.SortFunc(out, func(a, b key) int {
-		return cmp.Or(cmp.Compare(rank[a.kind], rank[b.kind]), a.name.Compare(b.name))
-	})
-	return out
 }

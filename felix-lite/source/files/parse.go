@@ -23,17 +23,12 @@ import (
 
 	"github.com/felix-lite/felix-lite/felix-lite/model"
 	"github.com/felix-lite/felix-lite/felix-lite/source/convert"
+	"github.com/felix-lite/felix-lite/felix-lite/source/pending"
 )
-
-// key names an object among all kinds.
-type key struct {
-	kind model.Kind
-	name model.ObjectName
-}
 
 // item is one object of a document. object is nil if the document names it but it can not be used.
 type item struct {
-	key    key
+	key    pending.Key
 	object model.Object
 	errs   []model.ObjectError
 }
@@ -212,17 +207,17 @@ func (d *document) take(text []byte) {
 
 // read decodes one object strictly and converts it.
 func (r reader) read(h header, text []byte) item {
-	it := item{key: key{kind: r.kind, name: model.ObjectName{Name: h.Metadata.Name}}}
+	it := item{key: pending.Key{Kind: r.kind, Name: model.ObjectName{Name: h.Metadata.Name}}}
 	if r.namespaced {
-		it.key.name.Namespace = h.Metadata.Namespace
+		it.key.Name.Namespace = h.Metadata.Namespace
 		if h.Metadata.Namespace == "" {
-			it.key.name.Namespace = metav1.NamespaceDefault
+			it.key.Name.Namespace = metav1.NamespaceDefault
 		}
 	}
 	object := r.make()
 	if _, _, err := decoder.Decode(text, nil, object); err != nil {
 		for _, e := range fieldErrors(err) {
-			e.Kind, e.Name = it.key.kind, it.key.name
+			e.Kind, e.Name = it.key.Kind, it.key.Name
 			it.errs = append(it.errs, e)
 		}
 		return it
