@@ -104,7 +104,7 @@ func (n *Node) endAgent(ctx context.Context, sig unix.Signal) error {
 func (n *Node) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return waitFor(ctx, "agent of "+n.Name+" to be ready", func() (bool, string) {
+	return WaitFor(ctx, "agent of "+n.Name+" to be ready", func() (bool, string) {
 		if !n.Agent.alive() {
 			cancel(fmt.Errorf("the process has ended: see %s", n.LogFile()))
 			return false, "process gone"

@@ -73,7 +73,7 @@ func (l *Lab) startProber(p *Place) error {
 func (p *Place) socket() string { return filepath.Join(p.Dir, "prober.sock") }
 
 func (p *Place) waitProber(ctx context.Context) error {
-	return waitFor(ctx, "prober of "+p.Name, func() (bool, string) {
+	return WaitFor(ctx, "prober of "+p.Name, func() (bool, string) {
 		err := p.Probe().Ping(ctx)
 		return err == nil, fmt.Sprint(err)
 	})

@@ -3,9 +3,13 @@
 package lab
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
@@ -165,4 +169,20 @@ func (c Counters) String() string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// WaitFrontend returns when the node's live maps have a TCP frontend with a number of backends in its
+// cluster list: the point from which new connections are balanced over them.
+func (n *Node) WaitFrontend(ctx context.Context, frontend netip.AddrPort, backends int) error {
+	return WaitFor(ctx, fmt.Sprintf("frontend %s on %s with %d backends", frontend, n.Name, backends), func() (bool, string) {
+		set, err := n.Maps()
+		if err != nil {
+			return false, err.Error()
+		}
+		v, found, err := set.Frontends.Lookup(maps.FrontendKey{Addr: frontend.Addr(), Port: frontend.Port(), Proto: unix.IPPROTO_TCP})
+		if err != nil || !found {
+			return false, fmt.Sprintf("not there: %v", err)
+		}
+		return v.ClusterCount == uint32(backends), fmt.Sprintf("%d backends", v.ClusterCount)
+	})
 }

@@ -35,7 +35,7 @@ func teardown(name string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), teardownTimeout)
 	defer cancel()
-	errs = append(errs, waitFor(ctx, "lab "+name+"'s processes to end", func() (bool, string) {
+	errs = append(errs, WaitFor(ctx, "lab "+name+"'s processes to end", func() (bool, string) {
 		cg.kill()
 		pids := cg.processes()
 		return len(pids) == 0, fmt.Sprint(pids)
@@ -49,7 +49,7 @@ func teardown(name string) error {
 	for _, ns := range labNamespaces(name) {
 		errs = append(errs, ns.remove())
 	}
-	errs = append(errs, waitFor(ctx, "cgroup "+string(cg)+" to be removed", func() (bool, string) {
+	errs = append(errs, WaitFor(ctx, "cgroup "+string(cg)+" to be removed", func() (bool, string) {
 		err := cg.removeLab()
 		return err == nil, fmt.Sprint(err)
 	}))

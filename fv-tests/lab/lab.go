@@ -228,7 +228,7 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if err := l.writeClusterManifests(); err != nil {
+	if err := l.Publish(); err != nil {
 		return err
 	}
 	g = errgroup.Group{}

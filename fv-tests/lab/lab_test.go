@@ -177,7 +177,7 @@ func TestKilledOwnerLeavesNothingBehind(t *testing.T) {
 	_ = owner.Wait()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := waitFor(ctx, "the guard to remove lab "+name, func() (bool, string) {
+	if err := WaitFor(ctx, "the guard to remove lab "+name, func() (bool, string) {
 		left := Leftovers(name)
 		return len(left) == 0, strings.Join(left, "\n")
 	}); err != nil {

@@ -18,9 +18,9 @@ import (
 // object is a Kubernetes object as it stands in a manifest.
 type object = map[string]any
 
-// writeClusterManifests writes what an API server would know about the lab itself into every node's
-// manifest directory: nodes, namespaces, pods.
-func (l *Lab) writeClusterManifests() error {
+// Publish writes what an API server would know about the lab itself into every node's manifest
+// directory: nodes, namespaces, pods. Call it after changing a pod's labels or readiness.
+func (l *Lab) Publish() error {
 	var nodes, pods []object
 	namespaces := map[string]bool{"default": true}
 	for _, n := range l.Nodes {
@@ -70,6 +70,10 @@ func (p *Pod) object() object {
 	for _, a := range p.addresses() {
 		ips = append(ips, object{"ip": a.String()})
 	}
+	ready := "True"
+	if p.NotReady {
+		ready = "False"
+	}
 	return object{
 		"apiVersion": "v1", "kind": "Pod",
 		"metadata": object{"name": p.Name, "namespace": p.K8sNamespace, "uid": p.UID, "labels": p.Labels},
@@ -79,7 +83,7 @@ func (p *Pod) object() object {
 		},
 		"status": object{
 			"phase": "Running", "podIP": ips[0]["ip"], "podIPs": ips, "hostIP": p.node.IPv4.String(),
-			"conditions": []object{{"type": "Ready", "status": "True"}, {"type": "ContainersReady", "status": "True"}},
+			"conditions": []object{{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": ready}},
 		},
 	}
 }

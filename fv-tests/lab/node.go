@@ -107,10 +107,12 @@ func (n *Node) connect() error {
 	if err := n.plug(router, nodeBridge, n.Name, uplinkName); err != nil {
 		return err
 	}
-	addrs := []netip.Prefix{netip.PrefixFrom(n.IPv4, 24), netip.PrefixFrom(n.IPv6, 64)}
+	// The node's own address is what its sockets use: of IPv4 that is the first, of IPv6 the last.
+	addrs := []netip.Prefix{netip.PrefixFrom(n.IPv4, 24)}
 	if n.lab.Options.SecondaryIP {
 		addrs = append(addrs, netip.PrefixFrom(nth(nodeNet4, 100+n.Index), 24), netip.PrefixFrom(nth(nodeNet6, 256+n.Index), 64))
 	}
+	addrs = append(addrs, netip.PrefixFrom(n.IPv6, 64))
 	if err := configure(h, uplinkName, addrs...); err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ type Pod struct {
 	HostInterface string            `json:"hostInterface"`
 	MAC           string            `json:"mac"`
 	Labels        map[string]string `json:"labels,omitempty"`
+	NotReady      bool              `json:"notReady,omitempty"` // what its object says: see Publish
 
 	node *Node
 }
@@ -85,7 +86,7 @@ func (l *Lab) AddPod(ctx context.Context, node *Node, spec PodSpec) (*Pod, error
 	if err := l.startProber(&p.Place); err != nil {
 		return nil, err
 	}
-	if err := l.writeClusterManifests(); err != nil {
+	if err := l.Publish(); err != nil {
 		return nil, err
 	}
 	if err := l.save(); err != nil {
@@ -104,7 +105,7 @@ func (l *Lab) AddPod(ctx context.Context, node *Node, spec PodSpec) (*Pod, error
 // processes, the interface and the namespace.
 func (l *Lab) RemovePod(ctx context.Context, p *Pod) error {
 	l.Pods = without(l.Pods, p)
-	if err := l.writeClusterManifests(); err != nil {
+	if err := l.Publish(); err != nil {
 		return err
 	}
 	if err := os.Remove(p.endpointFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -115,7 +116,7 @@ func (l *Lab) RemovePod(ctx context.Context, p *Pod) error {
 		return err
 	}
 	sub := cg.child(p.NodeName, "pods", p.Name)
-	err = waitFor(ctx, "pod "+p.Name+"'s processes to end", func() (bool, string) {
+	err = WaitFor(ctx, "pod "+p.Name+"'s processes to end", func() (bool, string) {
 		sub.kill()
 		return len(sub.processes()) == 0, "still running"
 	})
@@ -338,7 +339,7 @@ func (p *Pod) Status() (EndpointStatus, error) {
 
 // WaitReady returns when the agent has said that the pod is programmed.
 func (p *Pod) WaitReady(ctx context.Context) error {
-	return waitFor(ctx, "pod "+p.Name+" to be ready", func() (bool, string) {
+	return WaitFor(ctx, "pod "+p.Name+" to be ready", func() (bool, string) {
 		s, err := p.Status()
 		if err != nil {
 			return false, err.Error()

@@ -50,7 +50,7 @@ func (p ProcessID) signal(sig unix.Signal) error {
 
 // wait returns when the process has ended.
 func (p ProcessID) wait(ctx context.Context) error {
-	return waitFor(ctx, fmt.Sprintf("process %d to end", p.PID), func() (bool, string) {
+	return WaitFor(ctx, fmt.Sprintf("process %d to end", p.PID), func() (bool, string) {
 		return !p.alive(), "still running"
 	})
 }
@@ -118,8 +118,8 @@ func (c command) start() (ProcessID, error) {
 	return id, err
 }
 
-// waitFor polls a condition until it holds or the context ends, and then says what was last seen.
-func waitFor(ctx context.Context, what string, condition func() (bool, string)) error {
+// WaitFor polls a condition until it holds or the context ends, and then says what was last seen.
+func WaitFor(ctx context.Context, what string, condition func() (bool, string)) error {
 	pause := time.Millisecond
 	for {
 		ok, seen := condition()

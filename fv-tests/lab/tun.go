@@ -68,7 +68,7 @@ func (l *Lab) AddTunClient(ctx context.Context, node *Node) (*Client, error) {
 			return nil, err
 		}
 		defer h.Close()
-		err = waitFor(ctx, end.dev+" in "+string(end.ns), func() (bool, string) {
+		err = WaitFor(ctx, end.dev+" in "+string(end.ns), func() (bool, string) {
 			err := configure(h, end.dev, netip.PrefixFrom(end.v4, 24), netip.PrefixFrom(end.v6, 64))
 			return err == nil, fmt.Sprint(err)
 		})

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package matrix
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/felix-lite/felix-lite/fv-tests/lab"
+	"github.com/felix-lite/felix-lite/fv-tests/probe"
+)
+
+// servicePort is the port of every service of the matrix; backends listen on probe.Port.
+const servicePort = 80
+
+// backendPlaces are the services of each family, one for each place a backend can be.
+var backendPlaces = []Backend{SameNode, OtherNode, Itself, None}
+
+// Options returns a lab for the matrix. Each pod has one family only, so that no IPv6 cell can lean on
+// IPv4: on node 1 a client and a backend of each family, on node 2 a backend of each.
+func Options(overlay, underlay string) lab.Options {
+	pod := func(role string, ipv6 bool) lab.PodSpec {
+		return lab.PodSpec{Name: podName(role, ipv6), IPv4: !ipv6, IPv6: ipv6}
+	}
+	return lab.Options{
+		Overlay: overlay, Underlay: underlay, Outside: 1,
+		Nodes: []lab.NodeSpec{
+			{Zone: "zone1", Pods: []lab.PodSpec{pod("client", false), pod("near", false), pod("client", true), pod("near", true)}},
+			{Zone: "zone2", Pods: []lab.PodSpec{pod("far", false), pod("far", true)}},
+		},
+	}
+}
+
+func podName(role string, ipv6 bool) string {
+	if ipv6 {
+		return role + "6"
+	}
+	return role + "4"
+}
+
+// backendPod is the pod that must answer, "" where nobody may.
+func backendPod(b Backend, ipv6 bool) string {
+	switch b {
+	case SameNode:
+		return podName("near", ipv6)
+	case OtherNode:
+		return podName("far", ipv6)
+	case Itself:
+		return podName("client", ipv6)
+	}
+	return ""
+}
+
+// service is one service of the matrix: its backends stand in one place.
+type service struct {
+	backend Backend
+	ipv6    bool
+	number  int // among all services: makes addresses and node ports differ
+}
+
+func serviceFor(b Backend, ipv6 bool) service {
+	s := service{backend: b, ipv6: ipv6}
+	for i, place := range backendPlaces {
+		if place == b {
+			s.number = i + 1
+		}
+	}
+	if ipv6 {
+		s.number += 100
+	}
+	return s
+}
+
+func (s service) nodePort() int { return 30000 + s.number }
+
+// address of a frontend kind, with its port.
+func (s service) address(l *lab.Lab, to Frontend) netip.AddrPort {
+	switch to {
+	case NodePort:
+		return netip.AddrPortFrom(l.Nodes[0].Address(s.ipv6), uint16(s.nodePort()))
+	case NodePortOther:
+		return netip.AddrPortFrom(l.Nodes[1].Address(s.ipv6), uint16(s.nodePort()))
+	case ExternalIP:
+		return netip.AddrPortFrom(s.in(lab.ExternalNet4, lab.ExternalNet6), servicePort)
+	case LoadBalancer:
+		return netip.AddrPortFrom(s.in(lab.LoadBalancerNet4, lab.LoadBalancerNet6), servicePort)
+	}
+	return netip.AddrPortFrom(s.in(lab.ServiceCIDR4, lab.ServiceCIDR6), servicePort)
+}
+
+// in picks the service's address of a range.
+func (s service) in(v4, v6 netip.Prefix) netip.Addr {
+	p := v4
+	if s.ipv6 {
+		p = v6
+	}
+	addr := p.Masked().Addr()
+	for range s.number {
+		addr = addr.Next()
+	}
+	return addr
+}
+
+// manifest is the Service object. The service without backends selects what does not exist.
+func (s service) manifest() string {
+	selector := backendPod(s.backend, s.ipv6)
+	if selector == "" {
+		selector = "nobody"
+	}
+	family := "IPv4"
+	if s.ipv6 {
+		family = "IPv6"
+	}
+	name := fmt.Sprintf("%s-%s", strings.ReplaceAll(string(s.backend), " ", "-"), strings.ToLower(family))
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: default, uid: "00000000-0000-0000-0000-%012[2]d"}
+spec:
+  type: LoadBalancer
+  ipFamilies: [%[3]s]
+  ipFamilyPolicy: SingleStack
+  clusterIP: %[4]q
+  clusterIPs: [%[4]q]
+  externalIPs: [%[5]q]
+  selector: {name: %[6]s}
+  ports:
+  - {name: tcp, protocol: TCP, port: %[7]d, targetPort: %[8]d, nodePort: %[9]d}
+  - {name: udp, protocol: UDP, port: %[7]d, targetPort: %[8]d, nodePort: %[9]d}
+status:
+  loadBalancer: {ingress: [{ip: %[10]q, ipMode: VIP}]}
+`, name, s.number, family, s.in(lab.ServiceCIDR4, lab.ServiceCIDR6), s.in(lab.ExternalNet4, lab.ExternalNet6),
+		selector, servicePort, probe.Port, s.nodePort(), s.in(lab.LoadBalancerNet4, lab.LoadBalancerNet6))
+}
+
+// Manifests are all services of the matrix.
+func Manifests() []byte {
+	var b strings.Builder
+	for _, ipv6 := range []bool{false, true} {
+		for _, place := range backendPlaces {
+			b.WriteString(serviceFor(place, ipv6).manifest())
+		}
+	}
+	return []byte(b.String())
+}
+
+// target is what the cell's client talks to.
+func (c Cell) target(l *lab.Lab) netip.AddrPort {
+	if c.To == PodAddress {
+		return netip.AddrPortFrom(l.Pod(backendPod(c.Backend, c.IPv6)).Address(c.IPv6), probe.Port)
+	}
+	return serviceFor(c.Backend, c.IPv6).address(l, c.To)
+}
+
+// client is the place the cell's traffic starts at.
+func (c Cell) client(l *lab.Lab) *lab.Place {
+	switch c.From {
+	case FromOutside:
+		return &l.Clients[0].Place
+	case FromNode:
+		return &l.Nodes[0].Place
+	}
+	return &l.Pod(podName("client", c.IPv6)).Place
+}
+
+// pathMTU is the largest packet that goes the cell's whole way in one piece. Pods behind the overlay,
+// and anything that is forwarded to another node with its client's address, travel in the tunnel.
+func (c Cell) pathMTU(l *lab.Lab) int {
+	mtu, overhead := l.Options.MTU, 50
+	if l.Options.Underlay == "IPv6" {
+		overhead = 70
+	}
+	if c.Overlay == "VXLAN" || c.From == FromOutside && c.Backend == OtherNode {
+		return mtu - overhead
+	}
+	return mtu
+}
