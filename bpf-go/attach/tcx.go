@@ -172,10 +172,29 @@ func (a *Attacher) detachTCX(i Interface, hook layout.Hook) error {
 		return err
 	}
 	for _, path := range paths {
-		// The last reference: removing it detaches the program.
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := dropLink(path); err != nil {
 			return fmt.Errorf("remove tcx link: %w", err)
 		}
+	}
+	return nil
+}
+
+// dropLink detaches a pinned link and removes the pin. To remove the pin alone would detach it
+// too, but at some later time.
+func dropLink(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil && !errors.Is(err, unix.ENOLINK) {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

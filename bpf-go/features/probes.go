@@ -26,7 +26,7 @@ var probes = []struct {
 	{RedirectPeer, "5.10", "hands packets straight into a local pod; else by its veth", helper(ebpf.SchedCLS, asm.FnRedirectPeer)},
 	{RedirectNeigh, "5.10", "hands packets straight to the next hop; else by the stack", helper(ebpf.SchedCLS, asm.FnRedirectNeigh)},
 	{FIBSkipNeigh, "6.3", "looks routes up without the neighbour; else with it", fibFlag(fibSkipNeigh)},
-	{FIBTableID, "6.5", "looks routes up in another table", fibFlag(fibDirect|fibTableID)},
+	{FIBTableID, "6.5", "looks routes up in another table", fibFlag(fibDirect | fibTableID)},
 	{FIBSource, "6.7", "lets the kernel choose a source address", fibFlag(fibSource)},
 	{FIBMark, "6.10", "looks routes up by mark", fibFlag(fibMark)},
 	{CheckMTU, "5.12", "asks the kernel for the size of a packet's segments", helper(ebpf.SchedCLS, asm.FnCheckMtu)},
