@@ -16,9 +16,10 @@ import (
 // NodePort traffic for another node's backend always goes through it.
 const TunnelName = "vxlan.calico"
 
-// TunnelMAC is the hardware address of the device on every node, and so also the one of the
-// permanent neighbour that routes over the device name: kernel-routed packets then arrive as
-// addressed to the receiving node.
+// TunnelMAC is the hardware address of the permanent neighbour that routes over the device name. No
+// device has it: the receiving node's program takes what arrives as its own whatever its address.
+// The devices' own addresses are the kernel's random ones and must differ from node to node, since a
+// VXLAN device drops packets that show its own address as their source.
 var TunnelMAC = net.HardwareAddr{0x02, 0xfe, 0x11, 0x0c, 0x00, 0x01}
 
 // tunnelAddress is what the device carries because loose reverse-path filtering drops everything
@@ -80,7 +81,6 @@ func createTunnel(h *netlink.Handle, spec TunnelSpec) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = TunnelName
 	attrs.MTU = spec.MTU
-	attrs.HardwareAddr = TunnelMAC
 	dev := &netlink.Vxlan{LinkAttrs: attrs, FlowBased: true, Port: int(spec.Port), UDP6ZeroCSumRx: true}
 	err := h.LinkAdd(dev)
 	if err == nil {
@@ -122,12 +122,6 @@ func repairTunnel(h *netlink.Handle, link netlink.Link, spec TunnelSpec) (bool, 
 	if attrs.MTU != spec.MTU {
 		if err := h.LinkSetMTU(link, spec.MTU); err != nil {
 			return changed, fmt.Errorf("set MTU %d on %s: %w", spec.MTU, TunnelName, err)
-		}
-		changed = true
-	}
-	if attrs.HardwareAddr.String() != TunnelMAC.String() {
-		if err := h.LinkSetHardwareAddr(link, TunnelMAC); err != nil {
-			return changed, fmt.Errorf("set hardware address on %s: %w", TunnelName, err)
 		}
 		changed = true
 	}
