@@ -61,12 +61,15 @@ type Known struct {
 	Ifindex           int
 	Name              string
 	IfaceSlot, EPSlot uint32
+	// Ready: both hooks were attached. Such a workload stays routed while it is attached anew.
+	Ready bool
 }
 
 // Options of a Manager. All but Random must be set.
 type Options struct {
-	// Classify says what a link is for, given all links of the node; false: none of ours.
-	Classify func(l Link, all map[int]Link) (layout.Class, bool)
+	// Classify says what a link is for; false: none of ours. All links of a batch are known to whoever
+	// answers before it is asked about one.
+	Classify func(Link) (layout.Class, bool)
 	// Families are the flags of the enabled address families.
 	Families layout.IfaceFlag
 	// IfaceSlots and EPSlots are the sizes of the tables that slots index.
@@ -181,7 +184,7 @@ func (m *Manager) Reclassify() {
 }
 
 func (m *Manager) onLink(l Link) {
-	class, ours := m.opts.Classify(l, m.links)
+	class, ours := m.opts.Classify(l)
 	rec := m.ifaces[l.Index]
 	switch {
 	case rec == nil && !ours:
@@ -212,6 +215,11 @@ func (m *Manager) adopt(l Link, class layout.Class) *iface {
 		delete(m.known, l.Index)
 		if k.Name == l.Name {
 			rec.want.IfaceSlot, rec.want.EPSlot = k.IfaceSlot, k.EPSlot
+			if k.Ready {
+				// Its programs are of another run: they work, and are replaced.
+				have := rec.want
+				rec.have, rec.usable = &have, true
+			}
 		} else {
 			m.ifaceSlots.free(k.IfaceSlot)
 			m.epSlots.free(k.EPSlot)
@@ -460,6 +468,23 @@ func (m *Manager) Interfaces() []InterfaceStatus {
 	}
 	return out
 }
+
+// Failures are those of all interfaces, by index.
+func (m *Manager) Failures() []Failure {
+	var out []Failure
+	for _, index := range slices.Sorted(maps.Keys(m.work)) {
+		if rec := m.ifaces[index]; rec != nil && rec.failure != nil {
+			out = append(out, *rec.failure)
+		}
+	}
+	return out
+}
+
+// String is one line: interface, class, and what went wrong.
+func (f Failure) String() string { return fmt.Sprintf("%s (%s): %v", f.Interface, f.Class, f.Err) }
+
+// PendingInterfaces is how many interfaces are not as they should be yet.
+func (m *Manager) PendingInterfaces() int { return len(m.work) }
 
 // String names the interface for logs.
 func (a Attachment) String() string { return fmt.Sprintf("%s (%d, %s)", a.Name, a.Ifindex, a.Class) }

@@ -105,7 +105,7 @@ func newManagerTestOn(t *testing.T, dir *files.StatusDir, known ...Known) *manag
 	log.SetOutput(io.Discard)
 	mt := &managerTest{t: t, dp: newFakeDataplane(), status: dir, now: time.Unix(1000, 0)}
 	mt.Manager = NewManager(Options{
-		Classify: func(l Link, _ map[int]Link) (layout.Class, bool) {
+		Classify: func(l Link) (layout.Class, bool) {
 			switch {
 			case strings.HasPrefix(l.Name, "cali"):
 				return layout.ClassWEP, true
@@ -286,6 +286,19 @@ func TestSlotsSurviveARestartAndRowsAreZeroedOnReuse(t *testing.T) {
 	got := mt.dp.take()
 	if strings.Contains(got, "zero 7") || !strings.Contains(got, "withdraw 9") {
 		t.Fatalf("calls: %s", got)
+	}
+}
+
+func TestAnInterfaceThatWasReadyStaysRoutedWhileItIsAttachedAnew(t *testing.T) {
+	mt := newManagerTest(t, Known{Ifindex: 5, Name: "cali1", IfaceSlot: 7, EPSlot: 3, Ready: true})
+	mt.OnFiles(files.Batch{endpoint("a", "cali1", "10.0.0.1")})
+	mt.OnLinks(LinkBatch{Full: true, Links: []Link{link(5, "cali1")}})
+	if usable, gone := mt.Changed(); len(usable) != 1 || len(gone) != 0 || usable[0].EPSlot != 3 {
+		t.Fatalf("usable %v, gone %v", usable, gone)
+	}
+	mt.run()
+	if got := mt.dp.take(); got != "attach cali1, publish cali1" {
+		t.Fatalf("got %s", got)
 	}
 }
 
