@@ -159,7 +159,8 @@ func TestDirectAndNftablesCarryEveryWorkloadInBothFamilies(t *testing.T) {
 		}
 	}()
 	b.raiseAll(t.Context(), []mode{
-		{modeDirect, 0, true, carryDirect}, {modeDirect2, 0, true, carryDirect}, {"nftables", 10, true, carryNftables},
+		{name: modeDirect, carry: carryDirect}, {name: modeDirect2, carry: carryDirect},
+		{name: "nftables", services: 10, carry: carryNftables},
 	})
 	if len(b.stages) != 3 {
 		t.Fatalf("%d modes are up, want 3", len(b.stages))

@@ -16,6 +16,7 @@ type mode struct {
 	name     string
 	services int  // 0: clients talk to the pod itself
 	quick    bool // part of a quick run
+	programs bool // has programs of ours, whose runs can be counted
 	// carry makes a fresh site carry the services. What it starts beside the site is closed by the
 	// returned function, which is never nil.
 	carry func(ctx context.Context, s *site, services int) (closer func() error, err error)
@@ -30,19 +31,19 @@ const (
 func allModes(o options) []mode {
 	felix := felixMode{agent: o.agent, cpu: o.cpu}
 	modes := []mode{
-		{modeDirect, 0, true, carryDirect},
-		{modeDirect2, 0, true, carryDirect},
-		{modeFelix, 10, true, felix.carry},
-		{modeFelix, 30000, true, felix.carry},
-		{"nftables", 10, true, carryNftables},
-		{"nftables", 1000, false, carryNftables},
-		{"nftables", 10000, false, carryNftables},
-		{"iptables", 10, false, carryIptables},
-		{"iptables", 1000, false, carryIptables},
+		{name: modeDirect, quick: true, carry: carryDirect},
+		{name: modeDirect2, quick: true, carry: carryDirect},
+		{name: modeFelix, services: 10, quick: true, programs: true, carry: felix.carry},
+		{name: modeFelix, services: 30000, quick: true, programs: true, carry: felix.carry},
+		{name: "nftables", services: 10, quick: true, carry: carryNftables},
+		{name: "nftables", services: 1000, carry: carryNftables},
+		{name: "nftables", services: 10000, carry: carryNftables},
+		{name: "iptables", services: 10, carry: carryIptables},
+		{name: "iptables", services: 1000, carry: carryIptables},
 	}
 	for _, build := range strings.Split(o.builds, ",") {
 		if name, dir, ok := strings.Cut(build, "="); ok {
-			modes = append(modes, mode{name, 10, true, buildMode{dir}.carry}, mode{name, 30000, false, buildMode{dir}.carry})
+			modes = append(modes, mode{name: name, services: 10, programs: true, carry: buildMode{dir}.carry})
 		}
 	}
 	return modes
@@ -68,13 +69,23 @@ func (m mode) target(f family, w workload) netip.AddrPort {
 	return netip.AddrPortFrom(measuredVIP(m.services, f), l.servicePort)
 }
 
+// buildNames are the modes that -build asks for.
+func buildNames(o options) string {
+	var names []string
+	for _, build := range strings.Split(o.builds, ",") {
+		name, _, _ := strings.Cut(build, "=")
+		names = append(names, name)
+	}
+	return strings.Join(names, ",")
+}
+
 // selectModes picks the modes of a run. The two direct ones are always first.
 func selectModes(o options) ([]mode, error) {
 	var out []mode
 	named := map[string]bool{}
 	for _, m := range allModes(o) {
 		reference := m.name == modeDirect || m.name == modeDirect2
-		asked := listed(o.modes, m.label()) || listed(o.modes, m.name)
+		asked := listed(o.modes, m.label()) || listed(o.modes, m.name) || listed(buildNames(o), m.name)
 		if reference || asked || o.modes == "" && (m.quick || !o.quick) {
 			out = append(out, m)
 		}

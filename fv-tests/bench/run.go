@@ -44,13 +44,18 @@ func run(ctx context.Context, o options) (err error) {
 		<-ctx.Done()
 		return nil
 	}
-	if !o.skips("ratios") {
-		for _, f := range families {
-			for _, w := range workloads {
-				if o.workloads != "" && !listed(o.workloads, string(w)) {
-					continue
-				}
+	for _, f := range families {
+		for _, w := range workloads {
+			if o.workloads != "" && !listed(o.workloads, string(w)) {
+				continue
+			}
+			if !o.skips("ratios") {
 				if err := b.ratios(ctx, f, w); err != nil {
+					return err
+				}
+			}
+			if !o.skips("programs") {
+				if err := b.programRuns(ctx, f, w, pick(o.quick, 5, 20)); err != nil {
 					return err
 				}
 			}
@@ -105,23 +110,13 @@ func (b *bench) ratios(ctx context.Context, f family, w workload) error {
 	}
 }
 
-// prepare tells every mode's client what to do next and tries it once. A mode in which it does not
+// prepare makes every mode ready for a workload. A mode in which it does not
 // work is left out of this measurement, loudly.
 func (b *bench) prepare(ctx context.Context, f family, w workload) ([]*stage, []contender) {
-	var sources []string
-	for _, a := range clientSources(f) {
-		sources = append(sources, a.String())
-	}
 	var stages []*stage
 	var contenders []contender
 	for _, st := range b.stages {
-		a, err := st.worker.ask(ctx, request{
-			Verb: "prepare", Workload: w, Target: st.target(f, w).String(), Sources: sources, Duration: 30 * time.Millisecond,
-		})
-		if err == nil && a.Ops == 0 {
-			err = fmt.Errorf("all of %d operations failed", a.Failed)
-		}
-		if err != nil {
+		if err := st.prepare(ctx, f, w); err != nil {
 			fmt.Printf("  %s %s: %s does not work: %v\n", w, f, st.label(), err)
 			continue
 		}
@@ -132,6 +127,21 @@ func (b *bench) prepare(ctx context.Context, f family, w workload) ([]*stage, []
 		}})
 	}
 	return stages, contenders
+}
+
+// prepare tells the mode's client what it will do and tries it once.
+func (st *stage) prepare(ctx context.Context, f family, w workload) error {
+	var sources []string
+	for _, a := range clientSources(f) {
+		sources = append(sources, a.String())
+	}
+	a, err := st.worker.ask(ctx, request{
+		Verb: "prepare", Workload: w, Target: st.target(f, w).String(), Sources: sources, Duration: 30 * time.Millisecond,
+	})
+	if err == nil && a.Ops == 0 {
+		err = fmt.Errorf("all of %d operations failed", a.Failed)
+	}
+	return err
 }
 
 func parseFamilies(list string) ([]family, error) {

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// programPrefix is what the names of the datapath's programs start with.
+const programPrefix = "cali_"
+
+// runCount is what the kernel knows about one program, or the difference between two moments. A
+// tail-called program's time is booked on the one that stands on the hook.
+type runCount struct {
+	runs uint64
+	took time.Duration
+}
+
+// countRuns reads the run counts of all programs of the datapath on this machine.
+func countRuns() (map[ebpf.ProgramID]runCount, error) {
+	out := map[ebpf.ProgramID]runCount{}
+	for id := ebpf.ProgramID(0); ; {
+		next, err := ebpf.ProgramGetNextID(id)
+		if errors.Is(err, unix.ENOENT) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list programs: %w", err)
+		}
+		id = next
+		p, err := ebpf.NewProgramFromID(id)
+		if errors.Is(err, unix.ENOENT) {
+			continue // unloaded meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open program %d: %w", id, err)
+		}
+		info, err := p.Info()
+		if err == nil && strings.HasPrefix(info.Name, programPrefix) {
+			var stats *ebpf.ProgramStats
+			if stats, err = p.Stats(); err == nil {
+				out[id] = runCount{stats.RunCount, stats.Runtime}
+			}
+		}
+		p.Close()
+		if err != nil {
+			return nil, fmt.Errorf("program %d: %w", id, err)
+		}
+	}
+}
+
+// since is what ran between two moments, over all programs.
+func since(before, after map[ebpf.ProgramID]runCount) runCount {
+	var sum runCount
+	for id, now := range after {
+		sum.runs += now.runs - before[id].runs
+		sum.took += now.took - before[id].took
+	}
+	return sum
+}
+
+// Metrics of programs.
+const (
+	metricNSPerRun = "ns_per_run"
+	metricRuns     = "runs_per_operation"
+)
+
+// programRuns measures what a mode's programs cost while a workload runs: nanoseconds for each run,
+// and runs for each operation. The kernel's statistics are on only meanwhile: they have a cost too.
+func (b *bench) programRuns(ctx context.Context, f family, w workload, rounds int) error {
+	for _, st := range b.stages {
+		if !st.programs {
+			continue
+		}
+		if err := st.prepare(ctx, f, w); err != nil {
+			fmt.Printf("  %s %s: %s does not work: %v\n", w, f, st.label(), err)
+			continue
+		}
+		ns, runs, err := st.sampleRuns(ctx, rounds)
+		if err != nil {
+			return fmt.Errorf("%s %s: %s: %w", w, f, st.label(), err)
+		}
+		base := result{Name: string(w), Mode: st.name, Services: st.services, Family: int(f), Rounds: ns.n}
+		cost, count := base, base
+		cost.Metric, cost.Unit, cost.Value, cost.Q1, cost.Q3 = metricNSPerRun, "ns", ns.median, ns.q1, ns.q3
+		count.Metric, count.Unit, count.Value, count.Q1, count.Q3 = metricRuns, "1", runs.median, runs.q1, runs.q3
+		b.results = append(b.results, cost, count)
+		fmt.Printf("  %-16s %s %-16s %.0f ns per run (%.0f .. %.0f), %.2f runs per operation\n",
+			w, f, st.label(), ns.median, ns.q1, ns.q3, runs.median)
+	}
+	return nil
+}
+
+// sampleRuns runs a prepared workload for a while and returns nanoseconds per run and runs per
+// operation.
+func (st *stage) sampleRuns(ctx context.Context, rounds int) (ns, runs summary, err error) {
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return ns, runs, fmt.Errorf("enable program statistics: %w", err)
+	}
+	defer stats.Close()
+	var perRun, perOp []float64
+	for range rounds {
+		before, err := countRuns()
+		if err != nil {
+			return ns, runs, err
+		}
+		a, err := st.worker.ask(ctx, request{Verb: "run", Duration: 50 * time.Millisecond})
+		if err != nil {
+			return ns, runs, err
+		}
+		after, err := countRuns()
+		if err != nil {
+			return ns, runs, err
+		}
+		sum := since(before, after)
+		if sum.runs == 0 || a.Ops == 0 {
+			continue
+		}
+		perRun = append(perRun, float64(sum.took)/float64(sum.runs))
+		perOp = append(perOp, float64(sum.runs)/float64(a.Ops))
+	}
+	if len(perRun) == 0 {
+		return ns, runs, errors.New("no program ran")
+	}
+	return summarize(perRun), summarize(perOp), nil
+}
