@@ -22,7 +22,7 @@ func (t *Table[K, V]) Apply(ctx context.Context) Result {
 	return res
 }
 
-// ApplyUpdates writes what is due to be written, in the order it was set.
+// ApplyUpdates writes what is due to be written, in the order in which it became so.
 func (t *Table[K, V]) ApplyUpdates(ctx context.Context) Result {
 	if res, ok := t.ready(ctx); !ok {
 		return res

@@ -273,14 +273,28 @@ func (t *Table[K, V]) clearHave(r *record[K, V]) {
 	}
 }
 
-// requeue puts a key whose desired or actual state has changed where it belongs now, to be tried at once.
+// requeue puts a key whose desired or actual state has changed where it belongs now, to be tried at once. One that is
+// waiting to be tried keeps its place.
 func (t *Table[K, V]) requeue(r *record[K, V]) {
-	t.leaveQueues(r)
+	keep := r.wanted && r.inUpdates != 0 || !r.wanted && r.inDeletes != 0
+	if !keep || t.asDesired(r) {
+		t.leaveQueues(r)
+	}
 	if t.settled(r) {
 		return
 	}
 	t.setStatus(r, Status{Phase: Pending, Delete: !r.wanted})
-	t.enqueue(r)
+	if !keep {
+		t.enqueue(r)
+	}
+}
+
+// asDesired tells whether the kernel has what is desired of a key.
+func (t *Table[K, V]) asDesired(r *record[K, V]) bool {
+	if r.wanted {
+		return r.present && t.opts.Equal(r.have, r.want)
+	}
+	return !r.present
 }
 
 // requeueObserved is requeue for a change made by others: not sooner than MinRetry after our last write, so that two
@@ -297,16 +311,14 @@ func (t *Table[K, V]) requeueObserved(r *record[K, V]) {
 
 // settled finishes a key whose actual state is the desired one.
 func (t *Table[K, V]) settled(r *record[K, V]) bool {
-	switch {
-	case r.wanted && r.present && t.opts.Equal(r.have, r.want):
-		t.setStatus(r, Status{Phase: Done})
-		return true
-	case !r.wanted && !r.present:
-		t.setStatus(r, Status{Phase: Done})
-		delete(t.records, r.key)
-		return true
+	if !t.asDesired(r) {
+		return false
 	}
-	return false
+	t.setStatus(r, Status{Phase: Done})
+	if !r.wanted {
+		delete(t.records, r.key)
+	}
+	return true
 }
 
 // enqueue puts a key at the end of the queue of what is to be done with it.
