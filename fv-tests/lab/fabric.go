@@ -33,8 +33,10 @@ func (l *Lab) buildFabric() error {
 		return err
 	}
 	if err := l.router().sysctls(map[string]string{
-		"net/ipv4/ip_forward":          "1",
-		"net/ipv6/conf/all/forwarding": "1",
+		"net/ipv4/ip_forward":             "1",
+		"net/ipv6/conf/all/forwarding":    "1",
+		"net/ipv4/conf/all/rp_filter":     "0", // inherited from the machine, and floods have any source
+		"net/ipv4/conf/default/rp_filter": "0",
 	}); err != nil {
 		return err
 	}
@@ -131,6 +133,33 @@ func (l *Lab) RouteVia(dst netip.Prefix, node int) error {
 		return fmt.Errorf("router: %w", err)
 	}
 	return nil
+}
+
+// RouteViaClient makes the router send a prefix to an outside client.
+func (l *Lab) RouteViaClient(dst netip.Prefix, c *Client) error {
+	h, err := l.router().handle()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := addRoute(h, c.Name, dst, c.Address(dst.Addr().Is6()), false); err != nil {
+		return fmt.Errorf("router: %w", err)
+	}
+	return nil
+}
+
+// GatewayMAC is the link address of the router as an outside client sees it.
+func (l *Lab) GatewayMAC(c *Client) (string, error) {
+	h, err := l.router().handle()
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	link, err := h.LinkByName(c.Name)
+	if err != nil {
+		return "", fmt.Errorf("router: interface %s: %w", c.Name, err)
+	}
+	return link.Attrs().HardwareAddr.String(), nil
 }
 
 // vethSpec is a pair of devices; each end is born in its own namespace, so that it gets that

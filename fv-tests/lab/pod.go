@@ -357,3 +357,28 @@ func without(pods []*Pod, p *Pod) []*Pod {
 	}
 	return rest
 }
+
+// FlashPod makes what a pod is to the agent, an endpoint file and a veth, and takes the veth away at
+// once, before or after the file: an interface that disappears during attach.
+func (n *Node) FlashPod(name string, fileFirst bool) error {
+	p, err := n.newPod(PodSpec{Name: name, IPv4: true})
+	if err != nil {
+		return err
+	}
+	if err := p.Namespace.create(); err != nil {
+		return err
+	}
+	steps := []func() error{p.connect, p.writeEndpoint, p.deleteLink}
+	if fileFirst {
+		steps[0], steps[1] = steps[1], steps[0]
+	}
+	for _, step := range append(steps, p.Namespace.remove) {
+		if err := step(); err != nil {
+			return fmt.Errorf("pod %s: %w", name, err)
+		}
+	}
+	if err := os.Remove(p.endpointFile()); err != nil {
+		return fmt.Errorf("pod %s: %w", name, err)
+	}
+	return nil
+}

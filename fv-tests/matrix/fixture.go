@@ -5,6 +5,7 @@ package matrix
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/felix-lite/felix-lite/fv-tests/lab"
@@ -17,11 +18,18 @@ const servicePort = 80
 // backendPlaces are the services of each family, one for each place a backend can be.
 var backendPlaces = []Backend{SameNode, OtherNode, Itself, None}
 
+// spread is one more service of each family, with a backend on each node: for loads, not for cells.
+const spread Backend = "both nodes"
+
 // Options returns a lab for the matrix. Each pod has one family only, so that no IPv6 cell can lean on
 // IPv4: on node 1 a client and a backend of each family, on node 2 a backend of each.
 func Options(overlay, underlay string) lab.Options {
 	pod := func(role string, ipv6 bool) lab.PodSpec {
-		return lab.PodSpec{Name: podName(role, ipv6), IPv4: !ipv6, IPv6: ipv6}
+		spec := lab.PodSpec{Name: podName(role, ipv6), IPv4: !ipv6, IPv6: ipv6, Labels: map[string]string{}}
+		if role != "client" {
+			spec.Labels["group"] = podName("spread", ipv6)
+		}
+		return spec
 	}
 	return lab.Options{
 		Overlay: overlay, Underlay: underlay, Outside: 1,
@@ -61,10 +69,9 @@ type service struct {
 
 func serviceFor(b Backend, ipv6 bool) service {
 	s := service{backend: b, ipv6: ipv6}
-	for i, place := range backendPlaces {
-		if place == b {
-			s.number = i + 1
-		}
+	s.number = slices.Index(backendPlaces, b) + 1
+	if b == spread {
+		s.number = len(backendPlaces) + 1
 	}
 	if ipv6 {
 		s.number += 100
@@ -104,9 +111,12 @@ func (s service) in(v4, v6 netip.Prefix) netip.Addr {
 
 // manifest is the Service object. The service without backends selects what does not exist.
 func (s service) manifest() string {
-	selector := backendPod(s.backend, s.ipv6)
-	if selector == "" {
-		selector = "nobody"
+	selector := "name: " + backendPod(s.backend, s.ipv6)
+	switch s.backend {
+	case None:
+		selector = "name: nobody"
+	case spread:
+		selector = "group: " + podName("spread", s.ipv6)
 	}
 	family := "IPv4"
 	if s.ipv6 {
@@ -124,7 +134,7 @@ spec:
   clusterIP: %[4]q
   clusterIPs: [%[4]q]
   externalIPs: [%[5]q]
-  selector: {name: %[6]s}
+  selector: {%[6]s}
   ports:
   - {name: tcp, protocol: TCP, port: %[7]d, targetPort: %[8]d, nodePort: %[9]d}
   - {name: udp, protocol: UDP, port: %[7]d, targetPort: %[8]d, nodePort: %[9]d}
@@ -141,6 +151,7 @@ func Manifests() []byte {
 		for _, place := range backendPlaces {
 			b.WriteString(serviceFor(place, ipv6).manifest())
 		}
+		b.WriteString(serviceFor(spread, ipv6).manifest())
 	}
 	return []byte(b.String())
 }

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/felix-lite/felix-lite/bpf-go/features"
+	"github.com/felix-lite/felix-lite/fv-tests/lab"
+	"github.com/felix-lite/felix-lite/fv-tests/probe"
+)
+
+// smoke are cells that together use most of the datapath: after a bad input the rest must work.
+func smoke(t *testing.T, l *lab.Lab, when string) {
+	t.Helper()
+	for _, c := range Cells(l.Options.Overlay) {
+		if c.To != ClusterIP && !(c.From == FromOutside && c.To == NodePort) {
+			continue
+		}
+		if o := c.Deliver(t.Context(), l); len(o.Problems) > 0 {
+			t.Errorf("%s: %s: %v", when, c, o.Problems)
+		}
+	}
+	for _, n := range l.Nodes {
+		ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
+		if err := n.WaitReady(ctx); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		cancel()
+	}
+}
+
+// waitLog wants a node's agent to say something a person can act on.
+func waitLog(t *testing.T, n *lab.Node, words ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
+	defer cancel()
+	err := lab.WaitFor(ctx, fmt.Sprintf("a log line of %s with %q", n.Name, words), func() (bool, string) {
+		log := n.LogTail(2000)
+		for _, line := range strings.Split(log, "\n") {
+			found := true
+			for _, w := range words {
+				found = found && strings.Contains(line, w)
+			}
+			if found {
+				return true, ""
+			}
+		}
+		return false, n.LogTail(3)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func waitBackends(t *testing.T, l *lab.Lab, vip netip.AddrPort, backends int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
+	defer cancel()
+	for _, n := range l.Nodes {
+		if err := n.WaitFrontend(ctx, vip, backends); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestBadManifestsAreReportedAndTheRestWorks(t *testing.T) {
+	t.Parallel()
+	l := up(t, Options("VXLAN", "Auto"))
+	write := func(file, content string) {
+		t.Helper()
+		if err := l.WriteManifest(file, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Run("broken YAML", func(t *testing.T) {
+		write("broken.yaml", "kind: Service\n  metadata: [unclosed")
+		waitLog(t, l.Nodes[0], "broken.yaml")
+		smoke(t, l, "with broken YAML")
+	})
+	t.Run("broken YAML that is put right", func(t *testing.T) {
+		vip := netip.MustParseAddrPort("10.96.8.1:80")
+		write("broken.yaml", serviceManifest("mended", vip, "name: far4", ""))
+		waitBackends(t, l, vip, 1)
+	})
+	t.Run("a field nobody knows", func(t *testing.T) {
+		vip := netip.MustParseAddrPort("10.96.8.2:80")
+		write("unknown.yaml", strings.Replace(serviceManifest("unknown", vip, "name: far4", ""), "spec:", "spec:\n  noSuchField: 7", 1))
+		waitBackends(t, l, vip, 1)
+	})
+	t.Run("a Service with an address that is none", func(t *testing.T) {
+		bad := strings.Replace(serviceManifest("bad-address", netip.MustParseAddrPort("10.96.8.3:80"), "name: far4", ""), "10.96.8.3", "10.96.8.300", 2)
+		write("address.yaml", bad)
+		waitLog(t, l.Nodes[0], "bad-address")
+		smoke(t, l, "with a bad address")
+	})
+	t.Run("two Services with the same address: the older has it, on every node", func(t *testing.T) {
+		vip := netip.MustParseAddrPort("10.96.8.4:80")
+		write("dup1.yaml", serviceManifest("a-younger", vip, "name: far4", "2026-01-02T00:00:00Z"))
+		waitBackends(t, l, vip, 1)
+		write("dup2.yaml", serviceManifest("b-older", vip, "name: near4", "2026-01-01T00:00:00Z"))
+		waitLog(t, l.Nodes[0], "a-younger")
+		for _, client := range []string{"client4", "far4"} {
+			r, err := l.Pod(client).Probe().TCP(t.Context(), probe.TCPArgs{Address: vip.String(), Count: 10})
+			if err != nil || r.Backends["near4"] != 10 {
+				t.Errorf("from %s: want 10 answers from near4, have %s %v %v", client, r, r.Examples, err)
+			}
+		}
+	})
+	smoke(t, l, "after all bad manifests")
+}
+
+func serviceManifest(name string, vip netip.AddrPort, selector, created string) string {
+	if created == "" {
+		created = "2026-01-01T00:00:00Z"
+	}
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default, creationTimestamp: %q}
+spec:
+  clusterIP: %q
+  clusterIPs: [%q]
+  selector: {%s}
+  ports: [{port: %d, targetPort: %d}]
+`, name, created, vip.Addr(), vip.Addr(), selector, vip.Port(), probe.Port)
+}
+
+func TestServiceWithFiveThousandEndpoints(t *testing.T) {
+	t.Parallel()
+	l := up(t, Options("VXLAN", "Auto"))
+	vip := netip.MustParseAddrPort("10.96.7.1:80")
+	var b strings.Builder
+	b.WriteString(serviceManifest("large", vip, "", ""))
+	addr := netip.MustParseAddr("10.70.0.1")
+	for slice := range 50 {
+		fmt.Fprintf(&b, `---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: large-%d, namespace: default, labels: {kubernetes.io/service-name: large}}
+addressType: IPv4
+ports: [{name: "", protocol: TCP, port: %d}]
+endpoints:
+`, slice, probe.Port)
+		for range 100 {
+			fmt.Fprintf(&b, "- {addresses: [%q], conditions: {ready: true}, nodeName: node2}\n", addr)
+			addr = addr.Next()
+		}
+	}
+	if err := l.WriteManifest("large.yaml", []byte(b.String())); err != nil {
+		t.Fatal(err)
+	}
+	waitBackends(t, l, vip, 5000)
+	smoke(t, l, "with 5,000 endpoints")
+	if err := l.WriteManifest("large.yaml", []byte(serviceManifest("large", vip, "", ""))); err != nil {
+		t.Fatal(err)
+	}
+	waitBackends(t, l, vip, 0)
+	r, err := l.Pod("client4").Probe().TCP(t.Context(), probe.TCPArgs{Address: vip.String()})
+	if err != nil || r.Errors["refused"] != 1 {
+		t.Errorf("without endpoints: want a refusal, have %s %v %v", r, r.Examples, err)
+	}
+}
+
+// Pods that are gone before the agent has attached anything are everyday life on a busy node.
+func TestInterfacesThatDisappearDuringAttach(t *testing.T) {
+	t.Parallel()
+	l := up(t, Options("VXLAN", "Auto"))
+	node := l.Nodes[0]
+	for i := range 20 {
+		if err := node.FlashPod(fmt.Sprintf("flash%d", i), i%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := l.AddPod(t.Context(), node, lab.PodSpec{Name: "after", IPv4: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.Pod("client4").Probe().TCP(t.Context(), probe.TCPArgs{
+		Address: netip.AddrPortFrom(p.IPv4, probe.Port).String(), Bytes: megabyte,
+	})
+	if err != nil || r.OK != 1 {
+		t.Errorf("pod made after the others vanished: %s %v %v", r, r.Examples, err)
+	}
+	smoke(t, l, "after 20 interfaces that vanished")
+}
+
+// Each feature is hidden in turn, as on a kernel that lacks it, and last all at once: traffic must
+// arrive, by whatever way is left.
+func TestTrafficArrivesWithEachFeatureMissing(t *testing.T) {
+	t.Parallel()
+	l := up(t, Options("VXLAN", "Auto"))
+	l.Options.AgentConfig = map[string]any{}
+	for _, f := range append(features.Names(), "") {
+		hidden := []string{f}
+		if f == "" {
+			hidden = features.Names()
+		}
+		t.Run(strings.Join(hidden, ","), func(t *testing.T) {
+			l.Options.AgentConfig["disabledFeatures"] = hidden
+			ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
+			defer cancel()
+			for _, n := range l.Nodes {
+				if err := n.StopAgent(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if err := n.StartAgent(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, n := range l.Nodes {
+				if err := n.WaitReady(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			smoke(t, l, fmt.Sprintf("without %v", hidden))
+		})
+	}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/felix-lite/felix-lite/fv-tests/lab"
+	"github.com/felix-lite/felix-lite/fv-tests/probe"
+)
+
+// restarts is how often the restart test kills an agent.
+const restarts = 10
+
+// Agents are killed in every phase of their lives, also before they have read anything, and services,
+// backends and pods change while they are down. No connection may notice.
+func TestTrafficDoesNotNoticeAgentsKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	l := up(t, Options("VXLAN", "Auto"))
+	loads := startLoads(t, l)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	r := &restartRun{t: t, l: l}
+	for round := range restarts {
+		node := l.Nodes[round%2]
+		// Every other kill hits an agent that is at most half a second old, ready or not.
+		age := time.Duration(random.Int64N(int64(500 * time.Millisecond)))
+		if round%2 == 0 {
+			r.waitSettled()
+			age = time.Duration(random.Int64N(int64(time.Second)))
+		}
+		wait(t, age)
+		if err := node.KillAgent(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.change(round)
+		if err := node.StartAgent(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if round%2 == 1 {
+			// The second agent of the pair is killed once more, right after its start.
+			wait(t, time.Duration(random.Int64N(int64(500*time.Millisecond))))
+			if err := node.KillAgent(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := node.StartAgent(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.waitSettled()
+	wait(t, time.Second) // traffic on what the last agents have programmed
+	stopLoads(t, l, loads)
+	r.compare()
+}
+
+// restartRun remembers what the changes made while agents were down must lead to.
+type restartRun struct {
+	t        *testing.T
+	l        *lab.Lab
+	extra    *lab.Pod
+	backends int // of the spread service of IPv4
+	kept     []netip.AddrPort
+}
+
+// waitSettled returns when both agents are ready and have programmed all that was changed.
+func (r *restartRun) waitSettled() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), programTimeout)
+	defer cancel()
+	for _, n := range r.l.Nodes {
+		if err := n.WaitReady(ctx); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := n.WaitFrontend(ctx, serviceFor(spread, false).address(r.l, ClusterIP), max(r.backends, 2)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// change alters the cluster while an agent is down, in turn: a new service, a new pod that becomes a
+// backend, that pod leaving the service, and its end. A backend is only ended after every agent has
+// taken it out: before that its loss would be an honest error.
+func (r *restartRun) change(round int) {
+	r.t.Helper()
+	var err error
+	switch round % 4 {
+	case 0:
+		vip := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 9, byte(round + 1)}), servicePort)
+		apply(r.t, r.l, fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: kept-%d, namespace: default}
+spec:
+  clusterIP: %q
+  clusterIPs: [%q]
+  selector: {name: far4}
+  ports: [{port: %d, targetPort: %d}]
+`, round, vip.Addr(), vip.Addr(), servicePort, probe.Port))
+		r.kept = append(r.kept, vip)
+		if r.extra != nil {
+			err = r.l.RemovePod(r.t.Context(), r.extra)
+			r.extra = nil
+		}
+	case 1:
+		r.extra, err = r.l.AddPod(r.t.Context(), r.l.Nodes[round%2], lab.PodSpec{
+			Name: fmt.Sprintf("extra%d", round), IPv4: true, Labels: map[string]string{"group": "spread4"},
+		})
+		r.backends = 3
+	case 3:
+		r.extra.NotReady = true
+		err = r.l.Publish()
+		r.backends = 2
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// compare looks at what is programmed after all: every service answers from the backends it has now.
+func (r *restartRun) compare() {
+	r.t.Helper()
+	client := r.l.Pod("client4").Probe()
+	for _, vip := range r.kept {
+		got, err := client.TCP(r.t.Context(), probe.TCPArgs{Address: vip.String(), Count: 5})
+		if err != nil || got.OK != 5 || got.Backends["far4"] != 5 {
+			r.t.Errorf("service %s, made while an agent was down: %s %v %v", vip, got, got.Examples, err)
+		}
+	}
+	got, err := client.TCP(r.t.Context(), probe.TCPArgs{
+		Address: serviceFor(spread, false).address(r.l, ClusterIP).String(), Count: 100, Concurrency: 4,
+	})
+	if err != nil || got.OK != 100 || len(got.Backends) != max(r.backends, 2) {
+		r.t.Errorf("want answers from %d backends, have %s %v %v", max(r.backends, 2), got, got.Examples, err)
+	}
+	failed := 0
+	for _, c := range Cells("VXLAN") {
+		if o := c.Run(r.t.Context(), r.l); len(o.Problems) > 0 {
+			failed++
+			r.t.Errorf("%s: %v", c, o.Problems)
+		}
+	}
+	r.t.Logf("cells after the restarts: %d, failed %d", len(Cells("VXLAN")), failed)
+}
+
+// The dataplane outlives the agents: everything goes on, and the hosts can be reached.
+func TestTrafficGoesOnAndHostsStayReachableWithoutAgents(t *testing.T) {
+	t.Parallel()
+	l := up(t, Options("VXLAN", "Auto"))
+	loads := startLoads(t, l)
+	for _, n := range l.Nodes {
+		if err := n.KillAgent(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range Cells("VXLAN") {
+		if o := c.Run(t.Context(), l); len(o.Problems) > 0 {
+			t.Errorf("%s, agents dead: %v", c, o.Problems)
+		}
+	}
+	for _, path := range []struct{ from, to string }{{"out1", "node1"}, {"out1", "node2"}, {"node1", "node2"}, {"node1", "out1"}} {
+		for _, ipv6 := range []bool{false, true} {
+			from, _ := l.Place(path.from)
+			to, _ := l.Place(path.to)
+			target := netip.AddrPortFrom(to.Address(ipv6), probe.Port).String()
+			r, err := from.Probe().TCP(t.Context(), probe.TCPArgs{Address: target, Bytes: megabyte})
+			if err != nil || r.OK != 1 {
+				t.Errorf("%s to %s, agents dead: %s %v %v", path.from, target, r, r.Examples, err)
+			}
+		}
+	}
+	stopLoads(t, l, loads)
+}
+
+func startLoads(t *testing.T, l *lab.Lab) *Loads {
+	t.Helper()
+	loads, err := StartLoads(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loads
+}
+
+// stopLoads ends the loads, prints their figures and wants no error at all.
+func stopLoads(t *testing.T, l *lab.Lab, loads *Loads) {
+	t.Helper()
+	sum, err := loads.Stop(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("sent %d, errors %d %v, slower than a second %d, longest %s\n%s",
+		sum.Attempts, sum.Attempts-sum.OK, sum.Errors, sum.Slow, sum.Latency.Max, loads)
+	if sum.OK != sum.Attempts {
+		t.Errorf("%d of %d attempts failed", sum.Attempts-sum.OK, sum.Attempts)
+		for _, n := range l.Nodes {
+			t.Log(n.Dump(t.Context()))
+		}
+	}
+}
+
+// wait lets time pass that is part of what is tested: how long traffic runs, or how old an agent is
+// when it is killed. It is never used to wait for a condition.
+func wait(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+}
