@@ -445,7 +445,7 @@ struct cali_state {
 	__u8 ct_type;
 	__u8 leg;
 	__u8 spare0;
-	__u32 spare[3];
+	__u32 spare[4];
 };
 
 /* Room for an entry while it is being made; the stack has too little. */

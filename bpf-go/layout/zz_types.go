@@ -460,8 +460,7 @@ type StateV4 struct {
 	CTType      uint8
 	Leg         uint8
 	Spare0      uint8
-	Spare       [3]uint32
-	_           [4]byte
+	Spare       [4]uint32
 }
 
 // StateV6 is struct cali_state.
@@ -506,6 +505,5 @@ type StateV6 struct {
 	CTType      uint8
 	Leg         uint8
 	Spare0      uint8
-	Spare       [3]uint32
-	_           [4]byte
+	Spare       [4]uint32
 }
