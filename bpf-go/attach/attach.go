@@ -185,6 +185,10 @@ type State struct {
 // ErrInterfaceGone if there is no such interface.
 func (a *Attacher) Query(i Interface) ([2]State, error) {
 	var states [2]State
+	// The kernel lists no filters, without an error, for an interface that is not there.
+	if _, err := a.netlink.LinkByIndex(i.Ifindex); err != nil {
+		return states, fmt.Errorf("query %v: %w", i, gone(err))
+	}
 	for _, hook := range []layout.Hook{layout.HookIngress, layout.HookEgress} {
 		filter, err := a.ourFilter(i, hook)
 		if err != nil {

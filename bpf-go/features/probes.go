@@ -108,9 +108,9 @@ const fibParams = 64
 // fibFlag runs a route lookup with the flags: a kernel that does not know one answers EINVAL.
 func fibFlag(flags int32) func() error {
 	return func() error {
-		instructions := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
+		instructions := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R2, 0)}
 		for offset := int16(-fibParams); offset < 0; offset += 8 {
-			instructions = append(instructions, asm.StoreImm(asm.RFP, offset, 0, asm.DWord))
+			instructions = append(instructions, asm.StoreMem(asm.RFP, offset, asm.R2, asm.DWord))
 		}
 		instructions = append(instructions,
 			asm.StoreImm(asm.RFP, -fibParams, unix.AF_INET, asm.Byte),

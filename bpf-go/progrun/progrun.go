@@ -99,7 +99,8 @@ type skb struct {
 	GSOSegs        uint32
 	SK             uint64
 	GSOSize        uint32
-	_              uint32
+	TstampType     uint32
+	Hwtstamp       uint64
 }
 
 // headroom is how much longer than its input a packet may come out: tunnel headers, ICMP errors.
