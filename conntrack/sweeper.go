@@ -26,6 +26,9 @@ type Options struct {
 	// OrphanGrace is how old an entry without its twin may become: the datapath makes the two one after the other.
 	// 10 s if zero.
 	OrphanGrace time.Duration
+	// OrphanSweeps: living entries are asked for their twins in one of so many sweeps, because that is most of a
+	// sweep's cost; 4 if zero.
+	OrphanSweeps int
 	// Now is the loop's clock; time.Now if nil.
 	Now func() time.Time
 }
@@ -36,6 +39,7 @@ type Sweeper struct {
 	jobs     []job // of the sweep that is going on; the first is being worked at
 	current  Stats
 	last     Stats
+	sweeps   int // started so far
 	next     time.Time
 	pressure bool
 }
@@ -56,6 +60,9 @@ func NewSweeper(opts Options) *Sweeper {
 	}
 	if opts.OrphanGrace <= 0 {
 		opts.OrphanGrace = 10 * time.Second
+	}
+	if opts.OrphanSweeps <= 0 {
+		opts.OrphanSweeps = 4
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -131,15 +138,17 @@ func (s *Sweeper) finish(end time.Time) {
 }
 
 func (s *Sweeper) newJobs() []job {
-	t, grace := s.opts.Tables(), s.opts.OrphanGrace
-	jobs := jobsOf(family[layout.AddrV4]{t.V4, t.V4Half}, grace)
-	return append(jobs, jobsOf(family[layout.AddrV6]{t.V6, t.V6Half}, grace)...)
+	t := s.opts.Tables()
+	orphans := s.sweeps%s.opts.OrphanSweeps == 0
+	s.sweeps++
+	jobs := jobsOf(family[layout.AddrV4]{t.V4, t.V4Half}, s.opts.OrphanGrace, orphans)
+	return append(jobs, jobsOf(family[layout.AddrV6]{t.V6, t.V6Half}, s.opts.OrphanGrace, orphans)...)
 }
 
-func jobsOf[A layout.Address](f family[A], grace time.Duration) []job {
+func jobsOf[A layout.Address](f family[A], grace time.Duration, orphans bool) []job {
 	var out []job
 	for _, t := range f.tables() {
-		out = append(out, &tableJob[A]{table: t, w: newWalker[A](t.m), grace: grace})
+		out = append(out, &tableJob[A]{table: t, w: newWalker[A](t.m), grace: grace, orphans: orphans})
 	}
 	return out
 }
@@ -153,10 +162,11 @@ type job interface {
 }
 
 type tableJob[A layout.Address] struct {
-	table tableOf[A]
-	w     *walker[A]
-	grace time.Duration
-	live  int
+	table   tableOf[A]
+	w       *walker[A]
+	grace   time.Duration
+	orphans bool // look for living entries without their twins
+	live    int
 }
 
 func (j *tableJob[A]) piece(now ticks, st *Stats) (bool, error) {
@@ -181,11 +191,11 @@ func (j *tableJob[A]) fill() TableFill {
 func (j *tableJob[A]) judge(k *layout.CTKey[A], v *layout.CTValue[A], now ticks, st *Stats) error {
 	dead := now.dead(v.LastSeen, v.Timeout)
 	tk, pair := twinKey(k, v)
+	if !dead && !(pair && j.orphans) {
+		j.keep(k, st)
+		return nil
+	}
 	if !pair {
-		if !dead {
-			j.keep(k, st)
-			return nil
-		}
 		return j.drop(k, v, st)
 	}
 	var tv layout.CTValue[A]

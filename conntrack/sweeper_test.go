@@ -151,11 +151,14 @@ func testOrphan[A layout.Address](t *testing.T, k *kernel[A]) {
 	if errs := CheckInvariants(k.wantEntries(2), 0); len(errs) != 1 {
 		t.Fatalf("got %v, want the orphan complained of", errs)
 	}
-	s := k.sweeper(Options{OrphanGrace: 5 * time.Second})
+	s := k.sweeper(Options{OrphanGrace: 5 * time.Second, OrphanSweeps: 2})
 	if st := k.sweep(s); st.Deleted() != 0 {
 		t.Fatal("deleted while it may still be in the making")
 	}
 	k.sleep(6 * time.Second)
+	if st := k.sweep(s); st.Deleted() != 0 {
+		t.Fatal("deleted in a sweep that does not look for orphans")
+	}
 	if st := k.sweep(s); st.Deleted() != 1 || st.Orphans != 1 {
 		t.Fatalf("deleted %d, orphans %d; want the orphan alone", st.Deleted(), st.Orphans)
 	}
