@@ -3,7 +3,6 @@
 package services
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 )
@@ -176,15 +175,25 @@ func (c *Calculator) replaceByID(t *table, p *port, cluster, local []BackendValu
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(now)) {
-		if old, ok := p.byID[id]; !ok || old != now[id] {
-			c.delta.Backends = append(c.delta.Backends, Backend{BackendKey{t.family, p.id, ByIDList | id}, now[id]})
+	// Only what differs is put in order: a service may have thousands of backends.
+	var writes, deletes []uint32
+	for id, v := range now {
+		if old, ok := p.byID[id]; !ok || old != v {
+			writes = append(writes, id)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.byID)) {
+	for id := range p.byID {
 		if _, stays := now[id]; !stays {
-			c.delta.DeleteBackends = append(c.delta.DeleteBackends, BackendKey{t.family, p.id, ByIDList | id})
+			deletes = append(deletes, id)
 		}
+	}
+	slices.Sort(writes)
+	slices.Sort(deletes)
+	for _, id := range writes {
+		c.delta.Backends = append(c.delta.Backends, Backend{BackendKey{t.family, p.id, ByIDList | id}, now[id]})
+	}
+	for _, id := range deletes {
+		c.delta.DeleteBackends = append(c.delta.DeleteBackends, BackendKey{t.family, p.id, ByIDList | id})
 	}
 	p.byID = now
 }
