@@ -56,6 +56,11 @@ INLINE void ct_value_init(struct __sk_buff *skb, struct cali_ct_value *v, const 
 		/* The client is behind this veth: replies need no lookup to find it. */
 		v->ifindex[0] = skb->ifindex;
 		v->fwd[1] = st->flags & CALI_ST_SKIP_PEER ? CALI_FWD_VETH : CALI_FWD_PEER;
+		if (st->fwd == CALI_FWD_STACK) {
+			/* The kernel's conntrack and NAT saw it go and must see the replies. */
+			v->flags |= CALI_CTF_VIA_STACK;
+			v->fwd[1] = CALI_FWD_STACK;
+		}
 	}
 	v->packets[0] = 1;
 	v->bytes[0] = st->l3_len;

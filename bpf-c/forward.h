@@ -17,45 +17,54 @@ struct fwd_dst {
 	bool tun_v6;
 };
 
-/* The way to an address. translated: the packet is rewritten here, so the kernel's own reverse-path
- * and source checks would reject it on the ordinary way out. */
-INLINE void fwd_resolve(struct fwd_dst *d, const struct cali_route_value *rt, bool translated)
+/* What has been done to a packet that is about to leave. */
+enum fwd_xlate {
+	XLATE_NONE = 0,
+	XLATE_DNAT = 1,  /* to a backend */
+	XLATE_UNNAT = 2, /* back to the client, from the address it knows */
+};
+
+/* The way to an address. What has been translated can not take the ordinary way out: the kernel's
+ * source and reverse-path checks would reject it. */
+INLINE void fwd_resolve(struct fwd_dst *d, const struct cali_route_value *rt, enum fwd_xlate xlate)
 {
 	__u32 flags = rt ? rt->flags : 0;
 
 	d->ifindex = 0;
 	d->tun_v6 = false;
 	d->tun.w[0] = d->tun.w[1] = d->tun.w[2] = d->tun.w[3] = 0;
-	if (!CAN_FIB) {
-		d->kind = CALI_FWD_STACK;
+	d->kind = CALI_FWD_STACK;
+	if (!CAN_FIB)
 		return;
-	}
 	if (rt && rt_local_pod(flags)) {
 		d->kind = flags & CALI_RT_SKIP_FAST_PATH ? CALI_FWD_VETH : CALI_FWD_PEER;
 		d->ifindex = rt->ifindex;
 		return;
 	}
-	if (flags & CALI_RT_LOCAL) {
-		d->kind = CALI_FWD_STACK;
+	if (flags & CALI_RT_LOCAL)
 		return;
-	}
 	if (rt && (flags & (CALI_RT_WORKLOAD | CALI_RT_HOST))) {
 		/* From outside to a backend of another node: the client's address is kept, so the reply
 		 * must come back here, and so the tunnel is used whatever the overlay. */
-		bool tunnel = (flags & CALI_RT_TUNNELED) || (translated && !IS_WEP && IS_FROM && !IS_TUNNEL);
+		bool tunnel =
+		    (flags & CALI_RT_TUNNELED && (flags & CALI_RT_WORKLOAD || xlate == XLATE_DNAT)) ||
+		    (xlate == XLATE_DNAT && IS_HEP);
 
-		if (tunnel && CAN_ENCAP && rt->next_hop.w[0] | rt->next_hop.w[3]) {
+		if (tunnel && CAN_ENCAP && (rt->next_hop.w[0] | rt->next_hop.w[3])) {
 			d->kind = CALI_FWD_TUNNEL;
 			d->tun = rt->next_hop;
 			d->tun_v6 = flags & CALI_RT_NEXT_HOP_V6;
 			return;
 		}
-		if (flags & CALI_RT_WORKLOAD || translated) {
+		if (flags & CALI_RT_WORKLOAD || xlate != XLATE_NONE) {
 			d->kind = CALI_FWD_FIB;
 			return;
 		}
 	}
-	d->kind = translated && !IS_WEP ? CALI_FWD_FIB : CALI_FWD_STACK;
+	/* Out of the cluster: replies as the client knows them go straight out; what a pod sends is the
+	 * kernel's, which may have to masquerade it. */
+	if (xlate == XLATE_UNNAT || (xlate == XLATE_DNAT && !IS_WEP))
+		d->kind = CALI_FWD_FIB;
 }
 
 /* What keeps a packet from being sent, if anything. */
@@ -65,16 +74,69 @@ enum fwd_problem {
 	FWD_TOO_BIG = 2, /* *mtu says how big it may be */
 };
 
-INLINE enum fwd_problem fwd_check(struct __sk_buff *skb, const struct pkt *p, __u32 kind,
-				  const struct cali_globals *g, __u32 *mtu)
+/* Next hop of a packet that leaves by the FIB. */
+struct fib_hop {
+	__u32 ifindex;
+	struct bpf_redir_neigh nh;
+};
+
+/* Asks the kernel's FIB for the next hop of a packet from src to dst. *kind becomes CALI_FWD_STACK where
+ * the kernel knows better (local, blackhole, no route, too big but may be fragmented). */
+INLINE enum fwd_problem fib_lookup(struct __sk_buff *skb, const struct pkt *p, const struct cali_ip *src,
+				   const struct cali_ip *dst, struct fib_hop *hop, __u32 *kind, __u32 *mtu)
+{
+	__u32 len = wire_len(skb, p);
+	struct bpf_fib_lookup fib;
+	long rc;
+
+	zero(fib);
+#if IS_V6
+	fib.family = 10; /* AF_INET6 */
+	__builtin_memcpy(fib.ipv6_src, src, sizeof(*src));
+	__builtin_memcpy(fib.ipv6_dst, dst, sizeof(*dst));
+#else
+	fib.family = 2; /* AF_INET */
+	fib.ipv4_src = src->w[0];
+	fib.ipv4_dst = dst->w[0];
+#endif
+	fib.l4_protocol = p->proto;
+	fib.tot_len = len;
+	fib.ifindex = skb->ifindex;
+	/* The full lookup, with policy rules, as for a packet that came in here. */
+	rc = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
+	if (rc == BPF_FIB_LKUP_RET_FRAG_NEEDED && p->df) {
+		/* Since 5.12 the field comes back as the route's MTU; before, 1280 always gets through. */
+		*mtu = fib.tot_len && fib.tot_len < len ? fib.tot_len : 1280;
+		return FWD_TOO_BIG;
+	}
+	if (rc != BPF_FIB_LKUP_RET_SUCCESS && rc != BPF_FIB_LKUP_RET_NO_NEIGH) {
+		*kind = CALI_FWD_STACK;
+		return FWD_OK;
+	}
+	hop->ifindex = fib.ifindex;
+	zero(hop->nh);
+	hop->nh.nh_family = fib.family;
+	if (fib.family == 2)
+		hop->nh.ipv4_nh = fib.ipv4_dst;
+	else
+		__builtin_memcpy(hop->nh.ipv6_nh, fib.ipv6_dst, sizeof(hop->nh.ipv6_nh));
+	return FWD_OK;
+}
+
+/* Before anything is rewritten: can the packet go the way of *kind, from src to dst? */
+INLINE enum fwd_problem fwd_check(struct __sk_buff *skb, const struct pkt *p, const struct cali_ip *src,
+				  const struct cali_ip *dst, __u32 *kind, const struct cali_globals *g,
+				  struct fib_hop *hop, __u32 *mtu)
 {
 	__u32 limit;
 
-	if (kind == CALI_FWD_STACK || IS_TO)
+	if (*kind == CALI_FWD_STACK || IS_TO)
 		return FWD_OK; /* the kernel does both */
 	if (p->ttl <= 1)
 		return FWD_TTL;
-	limit = kind == CALI_FWD_TUNNEL ? g->tunnel_mtu : kind == CALI_FWD_FIB ? 0 : g->pod_mtu;
+	if (CAN_FIB && *kind == CALI_FWD_FIB)
+		return fib_lookup(skb, p, src, dst, hop, kind, mtu);
+	limit = *kind == CALI_FWD_TUNNEL ? g->tunnel_mtu : g->pod_mtu;
 	/* An IPv4 packet that may be fragmented is: by the kernel, on the outer header or by the pod's
 	 * neighbour; only what must not be is refused. */
 	if (limit && p->df && wire_len(skb, p) > limit) {
@@ -121,44 +183,13 @@ INLINE int send_tunnel(struct __sk_buff *skb, const struct cali_ip_any *peer, bo
 	return bpf_redirect(g->tunnel_ifindex, 0);
 }
 
-/* Asks the kernel's FIB for the next hop of a packet from src to dst and sends it there. */
-INLINE int send_fib(struct __sk_buff *skb, const struct pkt *p, const struct cali_ip *src,
-		    const struct cali_ip *dst)
+INLINE int send_fib(struct __sk_buff *skb, struct fib_hop *hop)
 {
-	struct bpf_fib_lookup fib;
-	struct bpf_redir_neigh nh;
-	long rc;
-
-	zero(fib);
-#if IS_V6
-	fib.family = 10; /* AF_INET6 */
-	__builtin_memcpy(fib.ipv6_src, src, sizeof(*src));
-	__builtin_memcpy(fib.ipv6_dst, dst, sizeof(*dst));
-#else
-	fib.family = 2; /* AF_INET */
-	fib.ipv4_src = src->w[0];
-	fib.ipv4_dst = dst->w[0];
-#endif
-	fib.l4_protocol = p->proto;
-	fib.tot_len = skb->gso_size ? 0 : p->l3_len;
-	fib.ifindex = skb->ifindex;
-	/* The full lookup, with policy rules, as for a packet that came in here. */
-	rc = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
-	if (rc != BPF_FIB_LKUP_RET_SUCCESS && rc != BPF_FIB_LKUP_RET_NO_NEIGH) {
-		set_mark(skb, CALI_MARK_SEEN);
-		return pass(skb, CALI_COUNT_TO_STACK);
-	}
 	if (CB(skb, CALI_CB_TRACE))
 		return TC_ACT_OK;
-	zero(nh);
-	nh.nh_family = fib.family;
-	if (fib.family == 2)
-		nh.ipv4_nh = fib.ipv4_dst;
-	else
-		__builtin_memcpy(nh.ipv6_nh, fib.ipv6_dst, sizeof(nh.ipv6_nh));
 	set_mark(skb, CALI_MARK_BYPASS);
 	count(skb, CALI_COUNT_REDIRECT_NEIGH);
-	return bpf_redirect_neigh(fib.ifindex, &nh, sizeof(nh), 0);
+	return bpf_redirect_neigh(hop->ifindex, &hop->nh, sizeof(hop->nh), 0);
 }
 
 /* Into a local pod's veth by its egress hook: the pod's own program judges the packet. */

@@ -38,6 +38,12 @@ INLINE bool ensure_linear(struct __sk_buff *skb, __u32 len)
 	return bpf_skb_pull_data(skb, len) == 0;
 }
 
+/* What the host itself sends is the host's business, however odd. */
+INLINE int bad_packet(struct __sk_buff *skb, enum cali_counter reason)
+{
+	return IS_TO && !FAIL_CLOSED ? pass(skb, CALI_COUNT_TO_STACK) : drop(skb, reason);
+}
+
 /* Fragments of workloads are not carried; the host's own are the kernel's to reassemble. */
 INLINE int fragment_verdict(struct __sk_buff *skb, const struct pkt *p)
 {
@@ -66,11 +72,11 @@ INLINE int parse_l4(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	if (!need)
 		return PARSE_OK;
 	if (off - L2_LEN + need > p->l3_len) {
-		*verdict = drop(skb, CALI_DROP_SHORT);
+		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
 	if (off > 512 || !ensure_linear(skb, off + need)) {
-		*verdict = drop(skb, CALI_DROP_SHORT);
+		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
 	data = (void *)(long)skb->data;
@@ -80,12 +86,12 @@ INLINE int parse_l4(struct __sk_buff *skb, struct pkt *p, int *verdict)
 		__u32 doff;
 
 		if ((void *)(th + 1) > end) {
-			*verdict = drop(skb, CALI_DROP_SHORT);
+			*verdict = bad_packet(skb, CALI_DROP_SHORT);
 			return PARSE_VERDICT;
 		}
 		doff = th->doff * 4;
 		if (doff < sizeof(*th) || off - L2_LEN + doff > p->l3_len) {
-			*verdict = drop(skb, CALI_DROP_MALFORMED);
+			*verdict = bad_packet(skb, CALI_DROP_MALFORMED);
 			return PARSE_VERDICT;
 		}
 		p->sport_be = th->source;
@@ -101,7 +107,7 @@ INLINE int parse_l4(struct __sk_buff *skb, struct pkt *p, int *verdict)
 		__be16 *ports = data + off;
 
 		if ((void *)ports + 8 > end) {
-			*verdict = drop(skb, CALI_DROP_SHORT);
+			*verdict = bad_packet(skb, CALI_DROP_SHORT);
 			return PARSE_VERDICT;
 		}
 		if (p->proto == PROTO_ICMP) {
@@ -127,12 +133,12 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	__u32 ihl, tot;
 
 	if (!ensure_linear(skb, L2_LEN + sizeof(*ip))) {
-		*verdict = drop(skb, CALI_DROP_SHORT);
+		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
 	ip = (void *)(long)skb->data + L2_LEN;
 	if ((void *)(ip + 1) > (void *)(long)skb->data_end) {
-		*verdict = drop(skb, CALI_DROP_SHORT);
+		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
 	ihl = ip->ihl * 4;
@@ -141,7 +147,7 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 		tot = 0xffff;
 	if (ip->version != 4 || ihl < sizeof(*ip) || tot < ihl ||
 	    (tot != 0xffff && tot > skb->len - L2_LEN)) {
-		*verdict = drop(skb, CALI_DROP_MALFORMED);
+		*verdict = bad_packet(skb, CALI_DROP_MALFORMED);
 		return PARSE_VERDICT;
 	}
 	p->src.w[0] = ip->saddr;
@@ -179,7 +185,7 @@ INLINE int walk_ext_headers(struct __sk_buff *skb, struct pkt *p, int *verdict)
 			return PARSE_VERDICT;
 		}
 		if (off - L2_LEN + 8 > p->l3_len || bpf_skb_load_bytes(skb, off, h, 2)) {
-			*verdict = drop(skb, CALI_DROP_SHORT);
+			*verdict = bad_packet(skb, CALI_DROP_SHORT);
 			return PARSE_VERDICT;
 		}
 		/* RFC 8200: 8-byte units beyond the first 8; RFC 4302: AH counts 4-byte units - 2. */
@@ -187,7 +193,7 @@ INLINE int walk_ext_headers(struct __sk_buff *skb, struct pkt *p, int *verdict)
 		next = h[0];
 	}
 	if (is_ext_header(next) || off - L2_LEN > p->l3_len) {
-		*verdict = drop(skb, CALI_DROP_EXT_HEADERS);
+		*verdict = bad_packet(skb, CALI_DROP_EXT_HEADERS);
 		return PARSE_VERDICT;
 	}
 	p->proto = next;
@@ -202,19 +208,19 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	__u8 next;
 
 	if (!ensure_linear(skb, L2_LEN + sizeof(*ip))) {
-		*verdict = drop(skb, CALI_DROP_SHORT);
+		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
 	ip = (void *)(long)skb->data + L2_LEN;
 	if ((void *)(ip + 1) > (void *)(long)skb->data_end) {
-		*verdict = drop(skb, CALI_DROP_SHORT);
+		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
 	tot = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (tot == sizeof(*ip) && skb->gso_size) /* jumbogram made by BIG TCP */
 		tot = 0xffff;
 	if (ip->version != 6 || (tot < 0xffff && tot > skb->len - L2_LEN)) {
-		*verdict = drop(skb, CALI_DROP_MALFORMED);
+		*verdict = bad_packet(skb, CALI_DROP_MALFORMED);
 		return PARSE_VERDICT;
 	}
 	__builtin_memcpy(&p->src, &ip->saddr, sizeof(p->src));

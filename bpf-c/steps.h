@@ -117,11 +117,9 @@ INLINE int problem(struct __sk_buff *skb, struct cali_state *st, enum fwd_proble
 	return why == FWD_TTL ? answer_time_exceeded(skb, st) : answer_too_big(skb, st, mtu);
 }
 
-/* Lets go of a packet that is judged and, if need be, rewritten. p has the tuple as it is now on the
- * wire only for L4 facts; src and dst are the addresses after rewriting. */
-INLINE int send(struct __sk_buff *skb, const struct pkt *p, const struct cali_ip *src,
-		const struct cali_ip *dst, __u32 kind, __u32 ifindex, const struct cali_ip_any *tun,
-		bool tun_v6, const struct cali_globals *g)
+/* Lets go of a packet that is judged, checked and, if need be, rewritten; dst is where it goes now. */
+INLINE int send(struct __sk_buff *skb, const struct cali_ip *dst, __u32 kind, __u32 ifindex,
+		struct fib_hop *hop, const struct cali_ip_any *tun, bool tun_v6, const struct cali_globals *g)
 {
 	if (CAN_FIB && kind == CALI_FWD_PEER)
 		return send_peer(skb, ifindex);
@@ -130,7 +128,7 @@ INLINE int send(struct __sk_buff *skb, const struct pkt *p, const struct cali_ip
 	if (CAN_ENCAP && kind == CALI_FWD_TUNNEL)
 		return send_tunnel(skb, tun, tun_v6, g);
 	if (CAN_FIB && kind == CALI_FWD_FIB)
-		return send_fib(skb, p, src, dst);
+		return send_fib(skb, hop);
 	if (IS_FROM)
 		return send_stack(skb);
 	return pass(skb, CALI_COUNT_TO_STACK);

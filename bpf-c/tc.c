@@ -84,7 +84,9 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 	__u32 kind, ifindex = 0, mtu = 0, approved = CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1;
 	struct cali_ip src, dst;
 	enum fwd_problem why;
+	enum fwd_xlate how = !xlate ? XLATE_NONE : leg ? XLATE_UNNAT : XLATE_DNAT;
 	struct cali_ip_any tun;
+	struct fib_hop hop;
 	bool tun_v6;
 
 	leg &= 1;
@@ -104,7 +106,7 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 		if (unlikely(kind == CALI_FWD_UNKNOWN)) {
 			struct fwd_dst d;
 
-			fwd_resolve(&d, route_lookup(&dst), xlate);
+			fwd_resolve(&d, route_lookup(&dst), how);
 			if (leg && CAN_ENCAP && (v->flags & CALI_CTF_TUN_PEER))
 				d.kind = CALI_FWD_TUNNEL; /* the way it came */
 			else if (d.kind == CALI_FWD_TUNNEL) {
@@ -113,6 +115,8 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 			}
 			if (d.kind == CALI_FWD_PEER && (v->flags & CALI_CTF_SKIP_FAST_PATH))
 				d.kind = CALI_FWD_VETH;
+			if (leg && (v->flags & CALI_CTF_VIA_STACK))
+				d.kind = CALI_FWD_STACK;
 			kind = d.kind;
 			if (leg) {
 				v->fwd[1] = kind;
@@ -127,7 +131,7 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 			kind = CALI_FWD_VETH;
 	}
 
-	why = fwd_check(skb, p, kind, g, &mtu);
+	why = fwd_check(skb, p, &src, &dst, &kind, g, &hop, &mtu);
 	if (unlikely(why != FWD_OK)) {
 		struct cali_state *st = get_state(skb);
 
@@ -152,7 +156,25 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 	}
 	if (NEEDS_TUNNEL_KEY)
 		return key_for_tunnel(skb, &dst, v, leg, g);
-	return send(skb, p, &src, &dst, kind, ifindex, &tun, tun_v6, g);
+	return send(skb, &dst, kind, ifindex, &hop, &tun, tun_v6, g);
+}
+
+/* Packets at a host's interface that no flow, frontend or pod of ours has to do with: most of what a
+ * node sends and receives for itself. They are not worth the long way. */
+INLINE bool is_foreign(const struct pkt *p, const struct cali_ct_key *key)
+{
+	struct cali_route_value *rt;
+
+	if (IS_WEP || (IS_TUNNEL && IS_FROM))
+		return false;
+	if (bpf_map_lookup_elem(&FAM(ct_half), key))
+		return false;
+	if (IS_TO)
+		return true;
+	if (p->proto != PROTO_ICMP && fe_lookup(&p->dst, p->dport_be, p->proto))
+		return false;
+	rt = route_lookup(&p->dst);
+	return !rt || !rt_local_pod(rt->flags);
 }
 
 /* Another packet of an established flow, that changes nothing about it. */
@@ -220,6 +242,8 @@ int cali_main(struct __sk_buff *skb)
 				count(skb, CALI_COUNT_FAST_PATH);
 				return established(skb, &p, v, leg, g, now);
 			}
+			if (!v && is_foreign(&p, &key))
+				return not_ours(skb, &p, g);
 		}
 	}
 	st = get_state(skb);
@@ -456,7 +480,7 @@ int cali_new_flow(struct __sk_buff *skb)
 			return pass(skb, CALI_COUNT_TO_STACK);
 	}
 
-	fwd_resolve(&d, rt, translated);
+	fwd_resolve(&d, rt, translated ? XLATE_DNAT : XLATE_NONE);
 	if (st->flags & CALI_ST_SKIP_PEER && d.kind == CALI_FWD_PEER)
 		d.kind = CALI_FWD_VETH;
 	st->fwd = d.kind;
@@ -498,6 +522,7 @@ int cali_accepted(struct __sk_buff *skb)
 	struct cali_state *st = get_state(skb);
 	enum cali_counter reason;
 	enum fwd_problem why;
+	struct fib_hop hop;
 	struct pkt p;
 	__u32 mtu = 0, kind;
 
@@ -513,7 +538,7 @@ int cali_accepted(struct __sk_buff *skb)
 	}
 	pkt_from_state(&p, st);
 	kind = st->fwd;
-	why = fwd_check(skb, &p, kind, g, &mtu);
+	why = fwd_check(skb, &p, &st->ev.post_nat_src, &st->ev.post_nat_dst, &kind, g, &hop, &mtu);
 	if (why != FWD_OK)
 		return problem(skb, st, why, mtu);
 	if (st->trace)
@@ -541,7 +566,7 @@ int cali_accepted(struct __sk_buff *skb)
 	/* The other end has not judged the flow yet: the long way, through its program. */
 	if (kind == CALI_FWD_PEER && !(st->flags & CALI_ST_HAIRPIN))
 		kind = CALI_FWD_VETH;
-	return send(skb, &p, &st->ev.post_nat_src, &st->ev.post_nat_dst, kind, st->dst_ifindex, &st->tun_peer,
+	return send(skb, &st->ev.post_nat_dst, kind, st->dst_ifindex, &hop, &st->tun_peer,
 		    st->flags & CALI_ST_TUN_V6, g);
 }
 
@@ -554,9 +579,10 @@ int cali_icmp_inner(struct __sk_buff *skb)
 	struct cali_ct_value *v = NULL;
 	enum related_result rel;
 	struct rewrite rw;
+	struct fib_hop hop;
 	struct fwd_dst d;
 	struct pkt p;
-	__u32 back_leg = 0;
+	__u32 back_leg = 0, mtu = 0;
 
 	if (!g || !st)
 		return drop(skb, CALI_DROP_NO_STATE);
@@ -584,21 +610,23 @@ int cali_icmp_inner(struct __sk_buff *skb)
 			return key_for_tunnel(skb, &rw.dst, v, back_leg, g);
 		return pass(skb, CALI_COUNT_TO_STACK);
 	}
-	fwd_resolve(&d, route_lookup(&rw.dst), rel == RELATED_XLATED);
+	fwd_resolve(&d, route_lookup(&rw.dst),
+		    rel != RELATED_XLATED ? XLATE_NONE
+		    : back_leg            ? XLATE_UNNAT
+					  : XLATE_DNAT);
 	if (back_leg && CAN_ENCAP && (v->flags & CALI_CTF_TUN_PEER)) {
 		d.kind = CALI_FWD_TUNNEL;
 		d.tun = v->tun_peer;
 		d.tun_v6 = v->flags & CALI_CTF_TUN_V6;
 	}
-	if (d.kind != CALI_FWD_STACK) {
-		if (p.ttl <= 1) /* never an error about an error */
-			return drop(skb, CALI_DROP_TTL);
-		if (!decrement_ttl(skb))
-			return drop(skb, CALI_DROP_REWRITE);
-	}
+	if (fwd_check(skb, &p, &rw.src, &rw.dst, &d.kind, g, &hop, &mtu) != FWD_OK)
+		return drop(skb,
+			    p.ttl <= 1 ? CALI_DROP_TTL : CALI_DROP_TOO_BIG); /* no error about an error */
+	if (d.kind != CALI_FWD_STACK && !decrement_ttl(skb))
+		return drop(skb, CALI_DROP_REWRITE);
 	if (rel == RELATED_XLATED && !rewrite_tuple(skb, &p, &rw))
 		return drop(skb, CALI_DROP_REWRITE);
-	return send(skb, &p, &rw.src, &rw.dst, d.kind, d.ifindex, &d.tun, d.tun_v6, g);
+	return send(skb, &rw.dst, d.kind, d.ifindex, &hop, &d.tun, d.tun_v6, g);
 }
 
 /* Sends the ICMP error that st describes. */
