@@ -37,7 +37,7 @@ var probes = []struct {
 	{Loop, "5.17", "loops of the program's own length", helper(ebpf.SchedCLS, asm.FnLoop)},
 	{ForEachMapElem, "5.13", "walks a map in the kernel", helper(ebpf.SchedCLS, asm.FnForEachMapElem)},
 	{Timer, "5.15", "timers in maps", helper(ebpf.SchedCLS, asm.FnTimerInit)},
-	{NetnsCookieTC, "6.12", "tells pods apart at TC by namespace", helper(ebpf.SchedCLS, asm.FnGetNetnsCookie)},
+	{NetnsCookieTC, "6.13", "tells pods apart at TC by namespace", helper(ebpf.SchedCLS, asm.FnGetNetnsCookie)},
 	{CgroupSockAddr, "4.17", "balances at connect time", func() error { return features.HaveProgramType(ebpf.CGroupSockAddr) }},
 	{SetRetval, "5.18", "refuses a connect with the right error", helper(ebpf.CGroupSockAddr, asm.FnSetRetval)},
 	{XDPLoadBytes, "5.18", "reads packets of several buffers at the driver", helper(ebpf.XDP, asm.FnXdpLoadBytes)},

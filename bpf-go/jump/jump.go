@@ -11,6 +11,7 @@ package jump
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/cilium/ebpf"
 
@@ -20,18 +21,16 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/variants"
 )
 
-// slots are the jump slots of a variant's programs.
-var slots = map[string]layout.Slot{
-	"cali_main":        layout.SlotMain,
-	"cali_new_flow":    layout.SlotNewFlow,
-	"cali_accepted":    layout.SlotAccepted,
-	"cali_icmp":        layout.SlotICMP,
-	"cali_icmp_inner":  layout.SlotICMPInner,
-	"cali_rst":         layout.SlotRST,
-	"cali_drop":        layout.SlotDrop,
-	"cali_flow":        layout.SlotFlow,
-	"cali_ext_headers": layout.SlotExtHeaders,
-}
+// slots are the jump slots of a variant's programs, by program name: cali_new_flow stands in
+// SlotNewFlow.
+var slots = func() map[string]layout.Slot {
+	all := map[string]layout.Slot{}
+	for slot := layout.SlotMain; slot < layout.SlotStride; slot++ {
+		all["cali_"+strings.ReplaceAll(slot.String(), "-", "_")] = slot
+	}
+	delete(all, "cali_policy") // policies have a map of their own
+	return all
+}()
 
 // MainProgram is the program of a variant that preambles jump to.
 const MainProgram = "cali_main"

@@ -168,7 +168,7 @@ func TestPoliciesStandInTheirSlots(t *testing.T) {
 	}
 }
 
-func TestTheRealGenerationInstallsAndHasAProgramForEverySlotThatIsUsed(t *testing.T) {
+func TestTheRealGenerationInstallsWithAllItsPrograms(t *testing.T) {
 	set := nodeMaps(t)
 	bank, err := NextBank(set)
 	if err != nil {
@@ -182,14 +182,14 @@ func TestTheRealGenerationInstallsAndHasAProgramForEverySlotThatIsUsed(t *testin
 	if err := Install(set, bank, all); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range variants.All() {
-		for name, slot := range slots {
-			_, found, err := set.Jump.Get(bank + v.Slot(slot))
+	for _, o := range all {
+		for name := range o.Programs {
+			_, found, err := set.Jump.Get(bank + o.Variant.Slot(slots[name]))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !found {
-				t.Errorf("%s: slot of %s is empty", v, name)
+				t.Errorf("%s: slot of %s is empty", o.Name, name)
 			}
 		}
 	}

@@ -12,9 +12,12 @@ package load
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/objects"
@@ -63,16 +66,21 @@ func Variant(v variants.Variant, cfg layout.Config, maps map[string]*ebpf.Map) (
 	return o, nil
 }
 
-// All loads all 24 variants, or none.
+// All loads all 24 variants, or none. The verifier is what takes time, so they are loaded side by
+// side on all CPUs. The objects are in the order of their indices.
 func All(cfg layout.Config, maps map[string]*ebpf.Map) ([]*Object, error) {
-	var all []*Object
-	for _, v := range variants.All() {
-		o, err := Variant(v, cfg, maps)
-		if err != nil {
-			CloseAll(all)
-			return nil, err
-		}
-		all = append(all, o)
+	all := make([]*Object, len(variants.All()))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, v := range variants.All() {
+		group.Go(func() (err error) {
+			all[i], err = Variant(v, cfg, maps)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		CloseAll(slices.DeleteFunc(all, func(o *Object) bool { return o == nil }))
+		return nil, err
 	}
 	return all, nil
 }
