@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the tests of every package, as root, and says how long each part took. Nothing is skipped
+# silently: the list of skipped tests, with their reasons, ends the output.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "$(id -u)" != 0 ]; then
+	echo "make test: the tests load BPF programs and make network namespaces: run it as root" >&2
+	exit 1
+fi
+mkdir -p build
+log=build/test.log
+: >"$log"
+failed=()
+
+# stage NAME COMMAND...: runs a part of the tests and remembers whether it failed.
+stage() {
+	local name="$1" start=$SECONDS status=0
+	shift
+	echo "== $name"
+	"$@" 2>&1 | tee -a "$log"
+	status=${PIPESTATUS[0]}
+	echo "== $name: $((SECONDS - start)) s"
+	[ "$status" = 0 ] || failed+=("$name")
+}
+
+packages="$(go list ./... )" || exit 1
+# Functional tests own the machine's two CPUs while they run: they come after the others, one
+# package at a time.
+unit="$(grep -v '/fv-tests/' <<<"$packages")"
+functional="$(grep '/fv-tests/' <<<"$packages")"
+
+# shellcheck disable=SC2086 # lists of packages
+{
+	stage "unit and program tests" go test -timeout 10m $unit
+	[ -z "$functional" ] || stage "functional tests" go test -p 1 -v -timeout 15m $functional
+}
+
+# Lines of -v output: "    --- SKIP: TestX (0.00s)" with the reason behind it.
+if grep -q -- '--- SKIP' "$log"; then
+	echo "== skipped"
+	grep -A1 -- '--- SKIP' "$log"
+fi
+echo "== total: $SECONDS s"
+if [ ${#failed[@]} -gt 0 ]; then
+	printf '== FAILED: %s\n' "${failed[@]}" >&2
+	exit 1
+fi
