@@ -103,13 +103,6 @@ type MapSizes struct {
 	NATAffinity       int
 	Routes            int
 	Interfaces        int
-	Policies          int
-	RuleCounters      int
-	ARP               int
-	IPSets            int
-	Failsafes         int
-	SocketReverse     int
-	SocketNAT         int
 }
 
 // Config is the agent's settings, typed and checked. What each means is said once, in its row of

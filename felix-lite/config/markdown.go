@@ -23,7 +23,7 @@ source: Kubernetes
 overlay: Direct
 conntrackTimeouts:
   udp: 2m
-disabledFeatures: [TCX]
+disabledFeatures: [tcx]
 ` + "```" + `
 
 - A field that does not exist, a value that does not fit or two settings that contradict each other are errors.
