@@ -45,6 +45,7 @@ type options struct {
 	slice     time.Duration
 	skip      string
 	keep      bool
+	micro     bool
 }
 
 func parseOptions(args []string) (options, error) {
@@ -64,6 +65,7 @@ func parseOptions(args []string) (options, error) {
 	fs.DurationVar(&o.slice, "slice", 12*time.Millisecond, "how long one mode runs before the next")
 	fs.StringVar(&o.skip, "skip", "", "comma-separated parts to leave out: ratios, programs, control")
 	fs.BoolVar(&o.keep, "keep", false, "stop after set-up and wait for an interrupt: for looking around")
+	fs.BoolVar(&o.micro, "micro", false, "only run the builds of -build on single packets, without traffic")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -72,9 +73,11 @@ const (
 	metricRuns     = "runs_per_operation"
 )
 
-// programRuns measures what a mode's programs cost while a workload runs: nanoseconds for each run,
-// and runs for each operation. The kernel's statistics are on only meanwhile: they have a cost too.
+// programRuns measures what modes' programs cost while a workload runs: nanoseconds for each run, and
+// runs for each operation. The modes take turns as they do for ratios, so that builds can be compared.
+// The kernel's statistics are on only meanwhile: they have a cost too.
 func (b *bench) programRuns(ctx context.Context, f family, w workload, rounds int) error {
+	var stages []*stage
 	for _, st := range b.stages {
 		if !st.programs {
 			continue
@@ -83,10 +86,32 @@ func (b *bench) programRuns(ctx context.Context, f family, w workload, rounds in
 			fmt.Printf("  %s %s: %s does not work: %v\n", w, f, st.label(), err)
 			continue
 		}
-		ns, runs, err := st.sampleRuns(ctx, rounds)
-		if err != nil {
-			return fmt.Errorf("%s %s: %s: %w", w, f, st.label(), err)
+		stages = append(stages, st)
+	}
+	if len(stages) == 0 {
+		return nil
+	}
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return fmt.Errorf("enable program statistics: %w", err)
+	}
+	defer stats.Close()
+	perRun, perOp := make([][]float64, len(stages)), make([][]float64, len(stages))
+	for range rounds {
+		for _, i := range rand.Perm(len(stages)) {
+			sum, ops, err := stages[i].sampleRuns(ctx, b.o.slice)
+			if err != nil {
+				return fmt.Errorf("%s %s: %s: %w", w, f, stages[i].label(), err)
+			}
+			if sum.runs == 0 || ops == 0 {
+				continue // the machine gave the slice to others
+			}
+			perRun[i] = append(perRun[i], float64(sum.took)/float64(sum.runs))
+			perOp[i] = append(perOp[i], float64(sum.runs)/float64(ops))
 		}
+	}
+	for i, st := range stages {
+		ns, runs := summarize(perRun[i]), summarize(perOp[i])
 		base := result{Name: string(w), Mode: st.name, Services: st.services, Family: int(f), Rounds: ns.n}
 		cost, count := base, base
 		cost.Metric, cost.Unit, cost.Value, cost.Q1, cost.Q3 = metricNSPerRun, "ns", ns.median, ns.q1, ns.q3
@@ -98,37 +123,19 @@ func (b *bench) programRuns(ctx context.Context, f family, w workload, rounds in
 	return nil
 }
 
-// sampleRuns runs a prepared workload for a while and returns nanoseconds per run and runs per
-// operation.
-func (st *stage) sampleRuns(ctx context.Context, rounds int) (ns, runs summary, err error) {
-	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+// sampleRuns runs a prepared workload for a slice and returns what ran meanwhile.
+func (st *stage) sampleRuns(ctx context.Context, d time.Duration) (runCount, uint64, error) {
+	before, err := countRuns()
 	if err != nil {
-		return ns, runs, fmt.Errorf("enable program statistics: %w", err)
+		return runCount{}, 0, err
 	}
-	defer stats.Close()
-	var perRun, perOp []float64
-	for range rounds {
-		before, err := countRuns()
-		if err != nil {
-			return ns, runs, err
-		}
-		a, err := st.worker.ask(ctx, request{Verb: "run", Duration: 50 * time.Millisecond})
-		if err != nil {
-			return ns, runs, err
-		}
-		after, err := countRuns()
-		if err != nil {
-			return ns, runs, err
-		}
-		sum := since(before, after)
-		if sum.runs == 0 || a.Ops == 0 {
-			continue
-		}
-		perRun = append(perRun, float64(sum.took)/float64(sum.runs))
-		perOp = append(perOp, float64(sum.runs)/float64(a.Ops))
+	a, err := st.worker.ask(ctx, request{Verb: "run", Duration: d})
+	if err != nil {
+		return runCount{}, 0, err
 	}
-	if len(perRun) == 0 {
-		return ns, runs, errors.New("no program ran")
+	after, err := countRuns()
+	if err != nil {
+		return runCount{}, 0, err
 	}
-	return summarize(perRun), summarize(perOp), nil
+	return since(before, after), a.Ops, nil
 }

@@ -24,6 +24,9 @@ func run(ctx context.Context, o options) (err error) {
 	if err := removeStale(); err != nil {
 		return err
 	}
+	if o.micro {
+		return runMicro(o)
+	}
 	modes, err := selectModes(o)
 	if err != nil {
 		return err
@@ -55,7 +58,7 @@ func run(ctx context.Context, o options) (err error) {
 				}
 			}
 			if !o.skips("programs") {
-				if err := b.programRuns(ctx, f, w, pick(o.quick, 5, 20)); err != nil {
+				if err := b.programRuns(ctx, f, w, pick(o.quick, 20, 60)); err != nil {
 					return err
 				}
 			}
