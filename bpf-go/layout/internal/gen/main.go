@@ -4,8 +4,8 @@
 //
 // In: the two layout objects (their BTF has every map key, value, and enum, compiled once for each
 // family) and the C headers (for the comments, which become doc comments and the texts of the drop
-// reasons). Out: generated Go files, or with -check an error that names the stale one. `make
-// generate` and `make lint` call it; nothing else does.
+// reasons). Out: generated Go files and docs/maps.md, or with -check an error that names the stale
+// one. `make generate` and `make lint` call it; nothing else does.
 package main
 
 import (
@@ -40,6 +40,10 @@ func run(v4, v6, headers, out string, check bool) error {
 	}
 	files, err := emit(model, comments)
 	if err != nil {
+		return err
+	}
+	// The document of the shapes, which stands beside the tree of packages.
+	if files["../../docs/maps.md"], err = renderMaps(v4, v6, model, comments); err != nil {
 		return err
 	}
 	for name, text := range files {
