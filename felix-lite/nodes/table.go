@@ -51,7 +51,8 @@ func (cl *claim) same(o *claim) bool {
 // before orders claims: by rank, then the older object, then by name; ranges of pods are ordered
 // the same way on every node.
 func (cl *claim) before(o *claim) bool {
-	return cmp.Or(cmp.Compare(cl.rank, o.rank), cl.created.Compare(o.created), cl.name.Compare(o.name)) < 0
+	return cmp.Or(cmp.Compare(cl.rank, o.rank), cl.created.Compare(o.created), cl.name.Compare(o.name),
+		cl.prefix.Addr().Compare(o.prefix.Addr()), cmp.Compare(cl.prefix.Bits(), o.prefix.Bits())) < 0
 }
 
 func (cl *claim) describe() string {
