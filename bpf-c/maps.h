@@ -67,6 +67,9 @@ PINNED_MAP(FAM(routes), BPF_MAP_TYPE_LPM_TRIE, struct cali_route_key, struct cal
 /* Laid out now, used from the connect-time, policy and fallback work on; created and pinned by the
  * agent so that their layout is fixed with the others. */
 #ifdef ALL_MAPS
+/* Policy generation of each endpoint slot: what an entry's policy_gen is compared with, so that a change of
+ * policy re-judges flows without a sweep of the table. */
+PINNED_MAP(cali_ep_gen2, BPF_MAP_TYPE_ARRAY, __u32, __u32, 4096, 0);
 PINNED_MAP(FAM(arp2), BPF_MAP_TYPE_LRU_HASH, struct cali_arp_key, struct cali_arp_value, 10000, 0);
 PINNED_MAP(FAM(ip_sets), BPF_MAP_TYPE_LPM_TRIE, struct cali_ipset_key, __u32, 1048576, BPF_F_NO_PREALLOC);
 PINNED_MAP(FAM(fsafes2), BPF_MAP_TYPE_LPM_TRIE, struct cali_failsafe_key, __u32, 65536, BPF_F_NO_PREALLOC);
