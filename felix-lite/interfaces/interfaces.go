@@ -31,7 +31,7 @@ const (
 	Host           // uplink, bond, VLAN, bridge that carries the node's address
 	Loopback       // lo
 	NAT            // bpfout.cali
-	Tunnel         // vxlan.calico, tunl0
+	Tunnel         // vxlan.calico
 	L3             // no Ethernet header: WireGuard, TUN
 )
 
@@ -108,8 +108,14 @@ var overlays = map[string]bool{
 // pattern, then what kind of device it is and whether it is an uplink.
 func Classify(l Link, v View, c Config) Class {
 	switch l.Name {
-	case TunnelName, IPIPName:
+	case TunnelName:
 		return Tunnel
+	case IPIPName:
+		// The kernel makes a tunl0 in every namespace once its module is there. Its packets have no
+		// Ethernet header, which the tunnel programs expect: it is an L3 device, if anything.
+		if l.Ethernet {
+			return Tunnel
+		}
 	case NATOutName:
 		return NAT
 	case NATInName:
