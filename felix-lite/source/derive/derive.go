@@ -17,11 +17,12 @@ import (
 
 // Deriver keeps the derived slices up to date. It is not safe for concurrent use.
 type Deriver struct {
-	services map[model.ObjectName]*service
-	pods     map[string]map[string]*model.Pod // by namespace and name
-	zones    map[string]string                // of nodes
-	given    map[model.ObjectName]model.ObjectName
-	dirty    map[*service]struct{}
+	services  map[model.ObjectName]*service
+	selecting map[string]map[*service]struct{}      // services with a selector, by namespace
+	pods      map[string]map[string]*model.Pod      // by namespace and name
+	zones     map[string]string                     // of nodes
+	given     map[model.ObjectName]model.ObjectName // a given slice's service
+	dirty     map[*service]struct{}
 }
 
 // service is a Service and what was derived for it.
@@ -35,11 +36,12 @@ type service struct {
 // New returns a Deriver that knows no objects.
 func New() *Deriver {
 	return &Deriver{
-		services: map[model.ObjectName]*service{},
-		pods:     map[string]map[string]*model.Pod{},
-		zones:    map[string]string{},
-		given:    map[model.ObjectName]model.ObjectName{},
-		dirty:    map[*service]struct{}{},
+		services:  map[model.ObjectName]*service{},
+		selecting: map[string]map[*service]struct{}{},
+		pods:      map[string]map[string]*model.Pod{},
+		zones:     map[string]string{},
+		given:     map[model.ObjectName]model.ObjectName{},
+		dirty:     map[*service]struct{}{},
 	}
 }
 
@@ -49,9 +51,8 @@ func (d *Deriver) Apply(changes []model.Change) []model.Change {
 	for _, ch := range changes {
 		switch ch.Kind {
 		case model.KindService:
-			s := d.service(ch.Name)
-			s.svc, _ = ch.Object.(*model.Service)
-			d.dirty[s] = struct{}{}
+			svc, _ := ch.Object.(*model.Service)
+			d.setService(ch.Name, svc)
 		case model.KindEndpointSlice:
 			slice, _ := ch.Object.(*model.EndpointSlice)
 			d.setGiven(ch.Name, slice)
@@ -83,6 +84,20 @@ func (d *Deriver) service(name model.ObjectName) *service {
 	return s
 }
 
+func (d *Deriver) setService(name model.ObjectName, svc *model.Service) {
+	s := d.service(name)
+	s.svc = svc
+	d.dirty[s] = struct{}{}
+	if svc == nil || len(svc.Selector) == 0 {
+		delete(d.selecting[name.Namespace], s)
+		return
+	}
+	if d.selecting[name.Namespace] == nil {
+		d.selecting[name.Namespace] = map[*service]struct{}{}
+	}
+	d.selecting[name.Namespace][s] = struct{}{}
+}
+
 func (d *Deriver) setGiven(name model.ObjectName, slice *model.EndpointSlice) {
 	if old, ok := d.given[name]; ok {
 		s := d.service(old)
@@ -111,8 +126,8 @@ func (d *Deriver) setPod(name model.ObjectName, pod *model.Pod) {
 		}
 		pods[name.Name] = pod
 	}
-	for _, s := range d.services {
-		if s.name.Namespace == name.Namespace && s.svc != nil && (selects(s.svc, old) || selects(s.svc, pod)) {
+	for s := range d.selecting[name.Namespace] {
+		if selects(s.svc, old) || selects(s.svc, pod) {
 			d.dirty[s] = struct{}{}
 		}
 	}

@@ -40,6 +40,9 @@ func (d *Deriver) derive(svc *model.Service) map[model.ObjectName]*model.Endpoin
 				continue
 			}
 			ports := resolve(svc, pod)
+			if len(ports) == 0 {
+				continue
+			}
 			key := portsKey(ports)
 			s := byPorts[key]
 			if s == nil {
