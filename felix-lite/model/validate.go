@@ -72,6 +72,12 @@ func (r *report) protocol(field string, p Protocol) {
 	}
 }
 
+func (r *report) policy(field string, p TrafficPolicy) {
+	if p != "" && p != PolicyCluster && p != PolicyLocal {
+		r.add(field, "unknown policy %q: must be Cluster or Local", p)
+	}
+}
+
 // Validate implements Object.
 func (s *Service) Validate() []ObjectError {
 	r := newReport(s, true)
@@ -82,13 +88,8 @@ func (s *Service) Validate() []ObjectError {
 	}
 	s.validateAddresses(r)
 	s.validatePorts(r)
-	for field, p := range map[string]TrafficPolicy{
-		"spec.internalTrafficPolicy": s.InternalTrafficPolicy, "spec.externalTrafficPolicy": s.ExternalTrafficPolicy,
-	} {
-		if p != "" && p != PolicyCluster && p != PolicyLocal {
-			r.add(field, "unknown policy %q: must be Cluster or Local", p)
-		}
-	}
+	r.policy("spec.internalTrafficPolicy", s.InternalTrafficPolicy)
+	r.policy("spec.externalTrafficPolicy", s.ExternalTrafficPolicy)
 	if s.SessionAffinity != "" && s.SessionAffinity != AffinityNone && s.SessionAffinity != AffinityClientIP {
 		r.add("spec.sessionAffinity", "unknown affinity %q: must be None or ClientIP", s.SessionAffinity)
 	}
@@ -234,60 +235,4 @@ func (e *WorkloadEndpoint) Validate() []ObjectError {
 		r.prefix(fmt.Sprintf("sourcePrefixes[%d]", i), p)
 	}
 	return r.errors
-}
-
-// Validate implements Object.
-func (p *NetworkPolicy) Validate() []ObjectError {
-	r := newReport(p, true)
-	p.Pods.validate(r, "spec.podSelector")
-	for dir, rules := range map[string][]PolicyRule{"ingress": p.IngressRules, "egress": p.EgressRules} {
-		for i, rule := range rules {
-			rule.validate(r, fmt.Sprintf("spec.%s[%d]", dir, i))
-		}
-	}
-	return r.errors
-}
-
-func (rule PolicyRule) validate(r *report, field string) {
-	for i, p := range rule.Peers {
-		at := fmt.Sprintf("%s.peers[%d]", field, i)
-		if p.Block.IsValid() {
-			for j, e := range p.Except {
-				if r.prefix(fmt.Sprintf("%s.ipBlock.except[%d]", at, j), e) && !(p.Block.Overlaps(e) && e.Bits() >= p.Block.Bits()) {
-					r.add(fmt.Sprintf("%s.ipBlock.except[%d]", at, j), "%s is not inside %s", e, p.Block)
-				}
-			}
-		}
-		if p.Namespaces != nil {
-			p.Namespaces.validate(r, at+".namespaceSelector")
-		}
-		if p.Pods != nil {
-			p.Pods.validate(r, at+".podSelector")
-		}
-	}
-	for i, p := range rule.Ports {
-		at := fmt.Sprintf("%s.ports[%d]", field, i)
-		r.protocol(at+".protocol", p.Protocol)
-		if p.EndPort != 0 && (p.Port.Number == 0 || p.EndPort < p.Port.Number) {
-			r.add(at+".endPort", "%d must not be below a numeric port", p.EndPort)
-		}
-	}
-}
-
-func (s Selector) validate(r *report, field string) {
-	for i, e := range s.Expressions {
-		at := fmt.Sprintf("%s.matchExpressions[%d]", field, i)
-		switch e.Operator {
-		case "In", "NotIn":
-			if len(e.Values) == 0 {
-				r.add(at+".values", "must not be empty for operator %s", e.Operator)
-			}
-		case "Exists", "DoesNotExist":
-			if len(e.Values) != 0 {
-				r.add(at+".values", "must be empty for operator %s", e.Operator)
-			}
-		default:
-			r.add(at+".operator", "unknown operator %q", e.Operator)
-		}
-	}
 }
