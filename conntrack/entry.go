@@ -11,7 +11,7 @@ import (
 )
 
 // Entry is one conntrack entry in the words of people. Leg 0 is the end that sent the first packet, leg 1 the other;
-// arrays are indexed by leg. Spans are seconds.
+// arrays are indexed by leg. Spans are seconds. Its JSON has all of it and can be read back.
 type Entry struct {
 	Family   string `json:"family"` // v4, v6
 	HalfOpen bool   `json:"halfOpen"`
@@ -50,9 +50,8 @@ type Entry struct {
 	TunnelPeer netip.Addr `json:"tunnelPeer,omitzero"`
 	Legs       [2]Leg     `json:"legs,omitzero"`
 
-	protocol uint8
-	flags    layout.CTFlag
-	broken   string // what in the raw entry can not be right; "" normally
+	// Problem is what in the raw entry can not be right.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Leg is what TCP's judge knows of the packets one end sent.
@@ -63,9 +62,6 @@ type Leg struct {
 	Scale  uint8  `json:"scale"`
 	Flags  string `json:"flags"`
 }
-
-// Protocol is the entry's IP protocol number.
-func (e *Entry) Protocol() uint8 { return e.protocol }
 
 // Translated tells whether the entry has a twin.
 func (e *Entry) Translated() bool { return e.NATSource.IsValid() }
@@ -92,7 +88,6 @@ func decode[A layout.Address](t tableOf[A], k *layout.CTKey[A], v *layout.CTValu
 		Ifindex: v.Ifindex, Endpoint: v.EPSlot, Epoch: v.Epoch,
 		Forward:   [2]string{layout.Fwd(v.Fwd[0]).String(), layout.Fwd(v.Fwd[1]).String()},
 		ServiceID: v.SvcID, BackendID: v.BackendID,
-		protocol: k.Proto, flags: flags,
 	}
 	if flags != 0 {
 		e.Flags = strings.Split(flags.String(), ",")
@@ -109,11 +104,11 @@ func decode[A layout.Address](t tableOf[A], k *layout.CTKey[A], v *layout.CTValu
 	}
 	switch {
 	case !ordered(k.AddrA, k.AddrB, k.PortABE, k.PortBBE):
-		e.broken = "sides of the key are not in order"
+		e.Problem = "sides of the key are not in order"
 	case k.Spare != 0:
-		e.broken = "spare bytes of the key are not zero"
+		e.Problem = "spare bytes of the key are not zero"
 	case v.Spare != [4]uint32{}:
-		e.broken = "spare bytes of the value are not zero"
+		e.Problem = "spare bytes of the value are not zero"
 	}
 	return e
 }

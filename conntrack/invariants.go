@@ -5,6 +5,7 @@ package conntrack
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
@@ -13,25 +14,25 @@ import (
 // flowKey is an entry's key in a form that does not depend on the family.
 type flowKey struct {
 	a, b  netip.AddrPort
-	proto uint8
+	proto string
 	zone  uint8
 }
 
-func flowKeyOf(a, b netip.AddrPort, proto, zone uint8) flowKey {
+func flowKeyOf(a, b netip.AddrPort, proto string, zone uint8) flowKey {
 	if b.Compare(a) < 0 {
 		a, b = b, a
 	}
 	return flowKey{a, b, proto, zone}
 }
 
-func (e *Entry) key() flowKey { return flowKeyOf(e.Source, e.Destination, e.protocol, e.Zone) }
+func (e *Entry) key() flowKey { return flowKeyOf(e.Source, e.Destination, e.Proto, e.Zone) }
 
 func (e *Entry) twinKey() flowKey {
 	var zone uint8
-	if e.Type == layout.CTNATRev.String() && e.flags&layout.CTFConflict != 0 {
+	if e.Type == layout.CTNATRev.String() && slices.Contains(e.Flags, layout.CTFConflict.String()) {
 		zone = 1
 	}
-	return flowKeyOf(e.NATSource, e.NATDestination, e.protocol, zone)
+	return flowKeyOf(e.NATSource, e.NATDestination, e.Proto, zone)
 }
 
 // CheckInvariants returns what can not be right in a complete list of entries, one error each: a translated flow
@@ -53,13 +54,13 @@ func CheckInvariants(entries []Entry, slack time.Duration) []error {
 	overdue := func(e *Entry) bool { return e.Dead && e.Idle-e.Timeout > slack.Seconds() }
 	for i := range entries {
 		e := &entries[i]
-		if e.broken != "" {
-			wrong(e, "%s", e.broken)
+		if e.Problem != "" {
+			wrong(e, "%s", e.Problem)
 		}
 		switch {
 		case !stateKnown(e.State):
 			wrong(e, "unknown state")
-		case !e.HalfOpen && e.State == layout.CTNew.String() && e.protocol == 6:
+		case !e.HalfOpen && e.State == layout.CTNew.String() && e.Proto == "tcp":
 			wrong(e, "confirmed TCP flow that nobody answered")
 		case !e.HalfOpen && byKey[e.key()] != e:
 			wrong(e, "flow is in the confirmed table twice")

@@ -40,7 +40,7 @@ func ParseProto(s string) (uint8, error) {
 
 // Match tells whether the filter selects the entry.
 func (f Filter) Match(e *Entry) bool {
-	if f.Proto != 0 && f.Proto != e.protocol ||
+	if f.Proto != 0 && protoName(f.Proto) != e.Proto ||
 		f.ServiceID != 0 && f.ServiceID != e.ServiceID ||
 		f.State != "" && f.State != e.State {
 		return false

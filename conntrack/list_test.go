@@ -5,6 +5,7 @@ package conntrack
 import (
 	"encoding/json"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,10 @@ func TestAnEntryIsListedInWordsOfPeople(t *testing.T) {
 	}
 	if back["source"] != "10.65.0.200:40000" || back["natDestination"] != "10.65.0.2:8080" || back["idle"] != 3.5 {
 		t.Fatalf("JSON %s", raw)
+	}
+	var again Entry
+	if err := json.Unmarshal(raw, &again); err != nil || !reflect.DeepEqual(again, fwd) {
+		t.Fatalf("read back from JSON: %+v, %v; want %+v", again, err, fwd)
 	}
 }
 

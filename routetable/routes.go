@@ -108,17 +108,19 @@ func (o routeOps) update(k routeKey, v routeValue) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("route %s: who has its place: %w", k.dst, err)
+	case holder != "" && ours != nil && ours.satisfies(v):
+		return nil // both are there, and the kernel uses the older one
 	case holder != "":
 		return fmt.Errorf("route %s: %w by a route of protocol %s", k.dst, ErrConflict, holder)
-	case ours: // written by us, and the table did not know
+	case ours != nil: // written by us, and the table did not know
 		return o.explain(k, o.r.handle.RouteReplace(route))
 	}
 	return o.explain(k, o.r.handle.RouteAdd(route)) // gone meanwhile
 }
 
-// holder reads who has a route's place: the foreign protocol's name, or whether it is we. It reads the whole table,
+// holder reads who has a route's place: the foreign protocol's name, and our own route if it is we. It reads the whole table,
 // which is only done when the place was found taken.
-func (o routeOps) holder(k routeKey) (foreign string, ours bool, err error) {
+func (o routeOps) holder(k routeKey) (foreign string, ours *routeValue, err error) {
 	family := uint8(unix.AF_INET6)
 	if k.dst.Addr().Is4() {
 		family = unix.AF_INET
@@ -127,7 +129,7 @@ func (o routeOps) holder(k routeKey) (foreign string, ours bool, err error) {
 		switch {
 		case m.key != k:
 		case m.protocol == o.r.opts.Protocol:
-			ours = true
+			ours = &m.value
 		default:
 			foreign = netlink.RouteProtocol(m.protocol).String()
 		}
