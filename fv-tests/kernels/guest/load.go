@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"regexp"
 	"sort"
 	"strings"
 	"time"
@@ -26,6 +27,11 @@ const verifierLogTail = 25
 func runLoad(r *reporter) {
 	r.note("%-15s %-16s %5s %6s %9s %7s %6s %9s %6s %7s", "object", "program", "feat", "insns", "verified",
 		"states", "peak", "per insn", "stack", "ms")
+	wanted, err := regexp.Compile(r.match)
+	if err != nil {
+		r.verdict("match", err)
+		return
+	}
 	maps := sharedMaps{}
 	defer maps.close()
 	programs := 0
@@ -39,6 +45,9 @@ func runLoad(r *reporter) {
 			continue
 		}
 		for _, program := range sortedPrograms(spec) {
+			if !wanted.MatchString(name + "/" + program) {
+				continue
+			}
 			programs++
 			r.check(name+" "+program, func() error { return loadProgram(r, maps, spec, name, program) })
 		}
@@ -57,10 +66,12 @@ func loadProgram(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object
 	}
 	var problems []error
 	for _, features := range configs {
-		stats, took, err := loadWith(maps, spec, program, features)
+		stats, took, err := loadWith(maps, spec, program, features, ebpf.LogLevelStats)
 		if err != nil {
+			// Once more, for the instructions that led there.
+			_, _, err = loadWith(maps, spec, program, features, ebpf.LogLevelBranch)
 			r.note("%s", refusal(err))
-			problems = append(problems, fmt.Errorf("features %d: %w", features, err))
+			problems = append(problems, fmt.Errorf("features %d: %s", features, reasonOf(err)))
 			continue
 		}
 		r.note("%-15s %-16s %5d %6d %9d %7d %6d %9d %6s %7.1f", object, program, features, stats.instructions,
@@ -74,7 +85,7 @@ func loadProgram(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object
 }
 
 // loadWith loads a single program with its constants set.
-func loadWith(maps sharedMaps, spec *ebpf.CollectionSpec, program string, features layout.Feature) (verifierStats, time.Duration, error) {
+func loadWith(maps sharedMaps, spec *ebpf.CollectionSpec, program string, features layout.Feature, log ebpf.LogLevel) (verifierStats, time.Duration, error) {
 	one := spec.Copy()
 	for name := range one.Programs {
 		if name != program {
@@ -88,7 +99,7 @@ func loadWith(maps sharedMaps, spec *ebpf.CollectionSpec, program string, featur
 	}
 	start := time.Now()
 	coll, err := ebpf.NewCollectionWithOptions(one, ebpf.CollectionOptions{
-		Programs:        ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats},
+		Programs:        ebpf.ProgramOptions{LogLevel: log},
 		MapReplacements: maps.replacements(one),
 	})
 	took := time.Since(start)
@@ -130,6 +141,23 @@ func refusal(err error) string {
 	tail := ve.Log[max(0, len(ve.Log)-verifierLogTail):]
 	return fmt.Sprintf("refused: %v; the verifier's last %d of %d lines:\n  %s",
 		ve.Cause, len(tail), len(ve.Log), strings.Join(tail, "\n  "))
+}
+
+// closingLines are what the verifier writes after its reason.
+var closingLines = regexp.MustCompile(`^(verification time|stack depth|processed) \d`)
+
+// reasonOf is the line of the verifier's log that says why.
+func reasonOf(err error) string {
+	var ve *ebpf.VerifierError
+	if !errors.As(err, &ve) {
+		return err.Error()
+	}
+	for i := len(ve.Log) - 1; i >= 0; i-- {
+		if !closingLines.MatchString(strings.TrimSpace(ve.Log[i])) {
+			return strings.TrimSpace(ve.Log[i])
+		}
+	}
+	return ve.Cause.Error()
 }
 
 func sortedPrograms(spec *ebpf.CollectionSpec) []string {

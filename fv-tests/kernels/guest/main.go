@@ -27,13 +27,14 @@ var suites = []struct {
 
 func main() {
 	only := flag.String("only", "", "comma-separated suites (default: all)")
+	match := flag.String("match", "", "regular expression: programs that are loaded, as object/program")
 	flag.Parse()
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "guest: not process 1: this is the init of an emulated machine, see docs/kernels.md")
 		os.Exit(2)
 	}
 	defer powerOff()
-	r := &reporter{out: os.Stdout}
+	r := &reporter{out: os.Stdout, match: *match}
 	if os.Getenv("GUEST_MOUNTED") == "" {
 		r.check("mounts", mountAll) // comes back only if it failed
 	}

@@ -16,6 +16,7 @@ import (
 type reporter struct {
 	out    io.Writer
 	prefix string
+	match  string // what of the load suite is run
 	counts result.Counts
 }
 

@@ -29,6 +29,7 @@ type options struct {
 	cache    string
 	logs     string
 	only     string
+	match    string
 	refresh  bool
 	timeout  time.Duration
 }
@@ -39,6 +40,7 @@ func main() {
 	flag.StringVar(&o.cache, "cache", "build/kernels", "directory for kernel packages, kept between runs")
 	flag.StringVar(&o.logs, "logs", "build/kernels/logs", "directory for the consoles' logs")
 	flag.StringVar(&o.only, "only", "", "comma-separated suites of the guest (default: all)")
+	flag.StringVar(&o.match, "match", "", "regular expression: load only the programs whose object/program it matches")
 	flag.BoolVar(&o.refresh, "refresh", false, "look for newer kernel packages first")
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "longest time for one kernel")
 	flag.Parse()
@@ -111,6 +113,9 @@ func runOn(ctx context.Context, o options, cache string, k kernels.Kernel, guest
 	var args []string
 	if o.only != "" {
 		args = append(args, "-only="+o.only)
+	}
+	if o.match != "" {
+		args = append(args, "-match="+o.match)
 	}
 	fmt.Printf("\n=== kernel %s (%s)\n", k.Version, image.Release)
 	report, err := kernels.DefaultMachine.Boot(ctx, image, guest, args, func(line string) {
