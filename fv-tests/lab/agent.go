@@ -38,7 +38,7 @@ func (n *Node) agentConfig() map[string]any {
 		"underlayFamily":           n.lab.Options.Underlay,
 		"healthAddress":            healthAddress,
 		"metricsAddress":           metricsAddress,
-		"logLevel":                 "info",
+		"logLevel":                 "Info",
 		"mapSizeConntrack":         65536,
 		"mapSizeConntrackHalfOpen": 16384,
 		"mapSizeNATFrontend":       8192,

@@ -402,10 +402,10 @@ func writeAtomically(path string, data []byte) error {
 	return nil
 }
 
-// findAgent looks for the built agent: FELIX_LITE_BINARY, beside this executable, or in bin/ of the
+// findAgent looks for the built agent: LAB_AGENT_BINARY, beside this executable, or in bin/ of the
 // source tree the caller stands in.
 func findAgent() (string, error) {
-	candidates := []string{os.Getenv("FELIX_LITE_BINARY")}
+	candidates := []string{os.Getenv("LAB_AGENT_BINARY")}
 	if self, err := os.Executable(); err == nil {
 		candidates = append(candidates, filepath.Join(filepath.Dir(self), "felix-lite"))
 	}
@@ -422,5 +422,5 @@ func findAgent() (string, error) {
 			return filepath.Abs(c)
 		}
 	}
-	return "", errors.New("agent binary bin/felix-lite not found: run make build, or set FELIX_LITE_BINARY")
+	return "", errors.New("agent binary bin/felix-lite not found: run make build, or set LAB_AGENT_BINARY")
 }

@@ -20,7 +20,7 @@ import (
 
 // ownerVariable makes the test binary a process that builds a lab, says its name and waits to be
 // killed.
-const ownerVariable = "FELIX_LITE_LAB_TEST_OWNER"
+const ownerVariable = "LAB_TEST_OWNER"
 
 func TestMain(m *testing.M) {
 	RunChild()

@@ -118,12 +118,10 @@ func (l *Lab) RemovePod(ctx context.Context, p *Pod) error {
 	sub := cg.child(p.NodeName, "pods", p.Name)
 	err = WaitFor(ctx, "pod "+p.Name+"'s processes to end", func() (bool, string) {
 		sub.kill()
-		return len(sub.processes()) == 0, "still running"
+		err := sub.removeTree() // busy until the last process is gone for good
+		return err == nil, fmt.Sprint(err)
 	})
 	if err != nil {
-		return err
-	}
-	if err := sub.removeTree(); err != nil {
 		return err
 	}
 	if err := p.deleteLink(); err != nil {

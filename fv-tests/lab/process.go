@@ -128,7 +128,7 @@ func WaitFor(ctx context.Context, what string, condition func() (bool, string)) 
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w; last seen: %s", what, ctx.Err(), seen)
+			return fmt.Errorf("wait for %s: %w; last seen: %s", what, context.Cause(ctx), seen)
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, 20*time.Millisecond)

@@ -11,7 +11,7 @@ import (
 	"github.com/felix-lite/felix-lite/fv-tests/probe"
 )
 
-// floodSYNs is the size of the flood; FELIX_LITE_QUICK=1 makes it a tenth.
+// floodSYNs is the size of the flood; LAB_QUICK=1 makes it a tenth.
 const floodSYNs = 2_000_000
 
 // A flood fills the half-open table over and over. What is established must not be touched.
@@ -29,7 +29,7 @@ func TestSYNFloodCostsNoEstablishedFlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := floodSYNs
-	if os.Getenv("FELIX_LITE_QUICK") != "" {
+	if os.Getenv("LAB_QUICK") != "" {
 		count /= 10
 	}
 	mac, err := l.GatewayMAC(out)
