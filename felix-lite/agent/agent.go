@@ -116,10 +116,10 @@ func (a *Agent) prepare() error {
 	}
 	a.health = newHealth(a.now)
 	a.metrics = newMetrics(a.opts.Version, a.opts.Revision)
-	a.programs = &programs{set: a.maps, constants: constants(&a.cfg, a.features, a.clock), log: a.log, now: a.now,
-		onError: func(variant string) { a.metrics.programLoadErrors.WithLabelValues(variant).Inc() }}
-	if err := a.programs.inspect(); err != nil {
-		return fmt.Errorf("look for earlier programs: %w", err)
+	a.programs = newPrograms(a.maps, constants(&a.cfg, a.features, a.clock), a.log, a.now,
+		func(variant string) { a.metrics.programLoadErrors.WithLabelValues(variant).Inc() })
+	if err := a.programs.adopt(); err != nil {
+		return fmt.Errorf("policies and earlier programs: %w", err)
 	}
 	a.tunnel = newTunnel(a.netlink, &a.cfg, a.log, a.now)
 	a.tables = newTables(tableOps{a.maps.Frontends, a.maps.Backends, a.maps.Routes})
@@ -199,6 +199,9 @@ func (a *Agent) seed() error {
 func (a *Agent) close() {
 	if a.kernel != nil {
 		a.kernel.Close()
+	}
+	if a.programs != nil {
+		a.programs.close()
 	}
 	if a.dataplane != nil {
 		a.dataplane.attacher.Close()

@@ -71,6 +71,8 @@ func (a *Agent) loop(ctx context.Context, in inputs) error {
 			a.endpoints.OnFiles(b)
 		case e := <-in.kernel:
 			a.kernel.HandleEvent(e)
+		case r := <-a.programs.loaded:
+			a.programs.onLoaded(r)
 		case <-timer.C:
 		}
 		a.takeMore(in)
@@ -100,7 +102,7 @@ func (a *Agent) takeMore(in inputs) {
 // pass brings the kernel nearer to what is wanted, in the order in which a packet may look at it,
 // and returns when the next one is due.
 func (a *Agent) pass(ctx context.Context) time.Time {
-	a.timed("programs", func() { a.programs.ensure() })
+	a.timed("programs", func() { a.programs.ensure(ctx) })
 	a.timed("resync", func() { a.resync(ctx) })
 	a.timed("tunnel", func() { a.ensureTunnel() })
 	more := false

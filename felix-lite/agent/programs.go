@@ -3,8 +3,10 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math/bits"
 	"runtime"
 	"sync"
@@ -18,12 +20,14 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/load"
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
+	"github.com/felix-lite/felix-lite/bpf-go/objects"
 	"github.com/felix-lite/felix-lite/bpf-go/variants"
 	"github.com/felix-lite/felix-lite/felix-lite/config"
 )
 
 // programs keeps one generation of the datapath's programs in the jump maps. A generation that can
-// not be loaded leaves the one before in place.
+// not be loaded leaves the one before in place. Loading takes the verifier seconds, so a goroutine
+// does it; what it has loaded is put into the jump maps by the loop.
 type programs struct {
 	set       *maps.Set
 	constants layout.Config // JumpBank is set for each load
@@ -33,8 +37,23 @@ type programs struct {
 
 	active  bool // some generation can be jumped to
 	current bool // it is this build's, with this configuration's constants
+	loading bool
+	loaded  chan loadResult
 	failure error
 	retry   backoff
+}
+
+// loadResult is a whole generation for a bank, or why there is none.
+type loadResult struct {
+	started    time.Time
+	bank       uint32
+	mark       uint32
+	generation []*load.Object
+	err        error
+}
+
+func newPrograms(set *maps.Set, constants layout.Config, log *logrus.Entry, now func() time.Time, onError func(string)) *programs {
+	return &programs{set: set, constants: constants, log: log, now: now, onError: onError, loaded: make(chan loadResult, 1)}
 }
 
 // constants are the load-time constants that follow from the configuration.
@@ -52,89 +71,165 @@ func constants(cfg *config.Config, feats *features.Set, clock *features.Clock) l
 // ticksShift makes the datapath refresh a twin entry about once a second: a power of two of jiffies.
 func ticksShift(hz uint32) uint32 { return uint32(bits.Len32(hz)) - 1 }
 
-// inspect finds out whether an earlier run's generation can be jumped to.
-func (p *programs) inspect() error {
+// adopt finds out what an earlier run left in the jump maps, and makes sure that the policies stand
+// in their slots before anything can jump there: an empty one would open a workload or close the host.
+func (p *programs) adopt() error {
 	g, err := p.set.Globals.Read()
 	if err != nil {
 		return err
 	}
-	for _, v := range variants.All() {
-		if _, found, err := p.set.Jump.Get(g.JumpBase + v.Slot(layout.SlotMain)); err != nil || !found {
-			return err
-		}
+	p.active = p.filled(g.JumpBase)
+	mark, err := p.mark()
+	if err != nil {
+		return err
 	}
-	p.active = true
-	return nil
-}
-
-// ensure loads and installs this build's generation where that has not been done, or is to be tried
-// again, and reports whether it was installed now.
-func (p *programs) ensure() bool {
-	now := p.now()
-	if p.current || !p.retry.due(now) {
-		return false
+	have, err := p.set.Generation()
+	if err != nil {
+		return err
 	}
-	started := now
-	if err := p.install(); err != nil {
-		var refused *load.Error
-		variant := "none"
-		if errors.As(err, &refused) {
-			variant = refused.Object
-		}
-		p.onError(variant)
-		delay := p.retry.failed(now)
-		if p.failure == nil || p.failure.Error() != err.Error() {
-			p.log.WithError(err).WithFields(logrus.Fields{"variant": variant, "retry": delay.Round(time.Millisecond).String(),
-				"active": p.active}).Error("programs could not be installed; those of the last good generation stay")
-		}
-		p.failure = err
-		return false
+	if p.current = p.active && have == mark && p.policiesThere(); p.current {
+		return nil
 	}
-	p.active, p.current, p.failure = true, true, nil
-	p.retry.succeeded()
-	p.log.WithField("duration", p.now().Sub(started).Round(time.Millisecond).String()).Info("programs installed")
-	return true
-}
-
-func (p *programs) install() error {
-	raw := p.set.Raw()
-	policies, err := load.Policies(p.constants, raw)
+	policies, err := load.Policies(p.constants, p.set.Raw())
 	if err != nil {
 		return err
 	}
 	defer policies.Close()
-	// Before anything can jump there: an empty policy slot would open a workload or close the host.
-	if err := jump.InstallPolicies(p.set, policies); err != nil {
-		return err
+	return jump.InstallPolicies(p.set, policies)
+}
+
+// filled reports whether a bank has a main program for every variant.
+func (p *programs) filled(bank uint32) bool {
+	for _, v := range variants.All() {
+		if _, found, err := p.set.Jump.Get(bank + v.Slot(layout.SlotMain)); err != nil || !found {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *programs) policiesThere() bool {
+	for _, slot := range []layout.PolicyIndex{layout.PolicyDeny, layout.PolicyAllow} {
+		if _, found, err := p.set.Policy.Get(uint32(slot)); err != nil || !found {
+			return false
+		}
+	}
+	return true
+}
+
+// mark stands for all that makes a generation: the objects, their constants, and the maps they use.
+func (p *programs) mark() (uint32, error) {
+	h := fnv.New32a()
+	names := []string{objects.Policy}
+	for _, v := range variants.All() {
+		names = append(names, v.Name())
+	}
+	for _, name := range names {
+		data, err := objects.Bytes(name)
+		if err != nil {
+			return 0, err
+		}
+		h.Write(data)
+	}
+	c := p.constants
+	c.JumpBank = 0
+	maps, err := p.set.Fingerprint()
+	if err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(h, "%+v %d", c, maps)
+	return max(1, h.Sum32()), nil
+}
+
+// ensure starts to load this build's generation where that has not been done, or is to be tried again.
+func (p *programs) ensure(ctx context.Context) {
+	now := p.now()
+	if p.current || p.loading || !p.retry.due(now) {
+		return
 	}
 	bank, err := jump.NextBank(p.set)
 	if err != nil {
-		return err
+		p.failed(err)
+		return
 	}
-	cfg := p.constants
-	cfg.JumpBank = bank
-	generation, err := loadAll(func(v variants.Variant) (*load.Object, error) { return load.Variant(v, cfg, raw) })
+	mark, err := p.mark()
 	if err != nil {
+		p.failed(err)
+		return
+	}
+	p.loading = true
+	cfg, raw := p.constants, p.set.Raw()
+	cfg.JumpBank = bank
+	go func() {
+		r := loadResult{started: now, bank: bank, mark: mark}
+		r.generation, r.err = loadAll(ctx, func(v variants.Variant) (*load.Object, error) { return load.Variant(v, cfg, raw) })
+		p.loaded <- r // has room for the one that may be under way
+	}()
+}
+
+// onLoaded puts a loaded generation into its bank and lets the preambles jump there.
+func (p *programs) onLoaded(r loadResult) {
+	p.loading = false
+	if r.err == nil {
+		defer load.CloseAll(r.generation)
+		r.err = p.install(r)
+	}
+	if r.err != nil {
+		p.failed(r.err)
+		return
+	}
+	p.active, p.current, p.failure = true, true, nil
+	p.retry.succeeded()
+	p.log.WithField("duration", p.now().Sub(r.started).Round(time.Millisecond).String()).Info("programs installed")
+}
+
+func (p *programs) install(r loadResult) error {
+	// From here until the end nobody may take the bank for what the mark says.
+	if err := p.set.SetGeneration(0); err != nil {
 		return err
 	}
-	defer load.CloseAll(generation)
-	if err := jump.Install(p.set, bank, generation); err != nil {
+	if err := jump.Install(p.set, r.bank, r.generation); err != nil {
 		return err
 	}
 	if err := p.set.FinishResize(); err != nil {
 		return fmt.Errorf("finish resizing maps: %w", err)
 	}
-	return nil
+	return p.set.SetGeneration(r.mark)
+}
+
+func (p *programs) failed(err error) {
+	var refused *load.Error
+	variant := "none"
+	if errors.As(err, &refused) {
+		variant = refused.Object
+	}
+	p.onError(variant)
+	delay := p.retry.failed(p.now())
+	if p.failure == nil || p.failure.Error() != err.Error() {
+		p.log.WithError(err).WithFields(logrus.Fields{"variant": variant, "retry": delay.Round(time.Millisecond).String(),
+			"active": p.active}).Error("programs could not be installed; those of the last good generation stay")
+	}
+	p.failure = err
+}
+
+// close waits for a load that is under way and drops what it has loaded.
+func (p *programs) close() {
+	if p.loading {
+		load.CloseAll((<-p.loaded).generation)
+	}
 }
 
 // loadAll loads all variants on all CPUs. One that is refused ends it, and none is kept.
-func loadAll(one func(variants.Variant) (*load.Object, error)) ([]*load.Object, error) {
-	var group errgroup.Group
+func loadAll(ctx context.Context, one func(variants.Variant) (*load.Object, error)) ([]*load.Object, error) {
+	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	var mu sync.Mutex
 	var loaded []*load.Object
 	for _, v := range variants.All() {
 		group.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			o, err := one(v)
 			if err != nil {
 				return err
