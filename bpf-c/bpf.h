@@ -30,6 +30,16 @@
 /* Keeps the compiler from folding a variable into an expression the verifier can not follow. */
 #define opaque(x) asm volatile("" : "+r"(x))
 
+/* Makes the verifier forget what it knows of x: it does not see that adding and taking away an unknown
+ * r changes nothing. Used where paths meet again, so that what lies behind is verified once and not
+ * once for each value that x may have. Costs two instructions. */
+#define forget(x, r)                                                                                         \
+	({                                                                                                   \
+		__u64 x_ = (x), r_ = (r);                                                                    \
+		asm volatile("%0 += %1\n%0 -= %1" : "+r"(x_) : "r"(r_));                                     \
+		x_;                                                                                          \
+	})
+
 /* linux/if_packet.h */
 #define PACKET_HOST 0
 

@@ -12,16 +12,47 @@
 
 #include "route.h"
 
+/* a < b as 0 or 1, without a branch: each branch here would double the paths that the verifier walks
+ * behind it (Hacker's Delight 2-12). */
+INLINE __u64 less64(__u64 a, __u64 b)
+{
+	return ((~a & b) | (~(a ^ b) & (a - b))) >> 63;
+}
+
+/* Whether (dst, dport) orders before (src, sport): the packet's source is side b of its key. */
+INLINE __u64 ct_swapped(const struct cali_ip *src, const struct cali_ip *dst, __be16 sport_be,
+			__be16 dport_be)
+{
+#if IS_V6
+	__u64 sh = (__u64)src->w[0] << 32 | src->w[1], sl = (__u64)src->w[2] << 32 | src->w[3];
+	__u64 dh = (__u64)dst->w[0] << 32 | dst->w[1], dl = (__u64)dst->w[2] << 32 | dst->w[3];
+	__u64 high = less64(dh, sh), not_high = less64(sh, dh), low = less64(dl, sl),
+	      not_low = less64(sl, dl);
+
+	return high | ((not_high ^ 1) & (low | ((not_low ^ 1) & less64(dport_be, sport_be))));
+#else
+	return less64((__u64)dst->w[0] << 16 | dport_be, (__u64)src->w[0] << 16 | sport_be);
+#endif
+}
+
 /* Key of a packet; true when the packet's source is side b. */
 INLINE bool ct_key_make(struct cali_ct_key *k, const struct cali_ip *src, const struct cali_ip *dst,
 			__be16 sport_be, __be16 dport_be, __u8 proto, __u8 zone)
 {
-	bool swapped = ip_less(dst, src) || (ip_equal(src, dst) && dport_be < sport_be);
+	__u64 swapped = ct_swapped(src, dst, sport_be, dport_be);
+	__u32 mask = -(__u32)swapped, x;
+	int i;
 
-	k->addr_a = swapped ? *dst : *src;
-	k->addr_b = swapped ? *src : *dst;
-	k->port_a_be = swapped ? dport_be : sport_be;
-	k->port_b_be = swapped ? sport_be : dport_be;
+	opaque(mask); /* or the compiler turns the selection into branches again */
+#pragma unroll
+	for (i = 0; i < IP_WORDS; i++) {
+		x = (src->w[i] ^ dst->w[i]) & mask;
+		k->addr_a.w[i] = src->w[i] ^ x;
+		k->addr_b.w[i] = dst->w[i] ^ x;
+	}
+	x = (sport_be ^ dport_be) & mask;
+	k->port_a_be = sport_be ^ x;
+	k->port_b_be = dport_be ^ x;
 	k->proto = proto;
 	k->zone = zone;
 	k->spare = 0;
@@ -240,7 +271,7 @@ INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, str
 	struct cali_ct_key tk;
 	struct cali_ct_leg *from, *to;
 
-	leg &= 1;
+	leg = forget(leg, now) & 1;
 	if (v->type != CALI_CT_NORMAL) {
 		ct_twin_key(&tk, v, p->proto);
 		twin = ct_find_any(&tk);
@@ -250,12 +281,12 @@ INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, str
 		count(skb, CALI_COUNT_REOPENED);
 		return false;
 	}
-	from = leg ? &v->leg[1] : &v->leg[0];
-	to = leg ? &v->leg[0] : &v->leg[1];
+	from = &v->leg[leg];
+	to = &v->leg[leg ^ 1];
 	if (p->tcp_flags & TCP_RST) {
 		/* The far end's numbers are followed in the entry that sees its packets. */
 		if (twin)
-			to = leg ? &twin->leg[0] : &twin->leg[1];
+			to = &twin->leg[leg ^ 1];
 		if (!ct_rst_valid(from, to, p)) {
 			count(skb, CALI_COUNT_RST_IGNORED);
 			return true;
@@ -266,11 +297,11 @@ INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, str
 			ct_set_state(twin, p->proto, CALI_CT_RESET);
 		return true;
 	}
-	if (p->tcp_flags & TCP_SYN) {
-		if (v->tcp_state <= CALI_CT_REPLIED) {
-			ct_leg_scale(from, tcp_scale_option(skb, p->l4_off));
-			from->flags |= CALI_LEG_SYN;
-		}
+	if ((p->tcp_flags & TCP_SYN) && v->tcp_state <= CALI_CT_REPLIED) {
+		__u32 scale = forget(tcp_scale_option(skb, p->l4_off), now);
+
+		ct_leg_scale(from, scale);
+		from->flags |= CALI_LEG_SYN;
 		if (leg && v->tcp_state == CALI_CT_NEW && (p->tcp_flags & TCP_ACK))
 			ct_set_state(v, p->proto, CALI_CT_REPLIED);
 	}
@@ -279,18 +310,15 @@ INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, str
 	if (p->tcp_flags & TCP_FIN) {
 		from->flags |= CALI_LEG_FIN;
 		if (v->tcp_state < CALI_CT_CLOSED) {
-			bool both =
-			    (to->flags & CALI_LEG_FIN) ||
-			    (twin && ((leg ? twin->leg[0].flags : twin->leg[1].flags) & CALI_LEG_FIN));
+			__u8 far = to->flags;
 
-			ct_set_state(v, p->proto, both ? CALI_CT_CLOSED : CALI_CT_CLOSING);
+			if (twin)
+				far |= twin->leg[leg ^ 1].flags;
+			ct_set_state(v, p->proto, far & CALI_LEG_FIN ? CALI_CT_CLOSED : CALI_CT_CLOSING);
 		}
 	}
 	if (twin) {
-		if (leg)
-			twin->leg[1] = *from;
-		else
-			twin->leg[0] = *from;
+		twin->leg[leg] = *from;
 		if (twin->tcp_state < v->tcp_state)
 			ct_set_state(twin, p->proto, v->tcp_state);
 		twin->last_seen = now;
@@ -319,14 +347,10 @@ INLINE bool ct_twin_due(const struct cali_ct_value *v, __u32 now)
 /* Books a packet on a live entry. */
 INLINE void ct_touch(struct cali_ct_value *v, __u32 leg, __u32 len, __u32 now)
 {
+	leg &= 1;
 	v->last_seen = now;
-	if (leg) {
-		v->packets[1]++;
-		v->bytes[1] += len;
-	} else {
-		v->packets[0]++;
-		v->bytes[0] += len;
-	}
+	v->packets[leg]++;
+	v->bytes[leg] += len;
 }
 
 #endif

@@ -130,21 +130,6 @@ INLINE bool ip_equal(const struct cali_ip *a, const struct cali_ip *b)
 #endif
 }
 
-INLINE bool ip_less(const struct cali_ip *a, const struct cali_ip *b)
-{
-#if IS_V6
-	if (a->w[0] != b->w[0])
-		return a->w[0] < b->w[0];
-	if (a->w[1] != b->w[1])
-		return a->w[1] < b->w[1];
-	if (a->w[2] != b->w[2])
-		return a->w[2] < b->w[2];
-	return a->w[3] < b->w[3];
-#else
-	return a->w[0] < b->w[0];
-#endif
-}
-
 INLINE void ip_any_from(struct cali_ip_any *any, const struct cali_ip *ip)
 {
 	any->w[0] = ip->w[0];

@@ -69,6 +69,8 @@ INLINE int parse_l4(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	p->sport_be = p->dport_be = 0;
 	p->tcp_flags = 0;
 	p->icmp_type = 0;
+	p->tcp_seq = p->tcp_ack = p->tcp_end = 0;
+	p->tcp_win = 0;
 	if (!need)
 		return PARSE_OK;
 	if (off - L2_LEN + need > p->l3_len) {

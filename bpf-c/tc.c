@@ -89,7 +89,7 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 	struct fib_hop hop;
 	bool tun_v6;
 
-	leg &= 1;
+	leg = forget(leg, now) & 1;
 	src = xlate ? v->nat_src : p->src;
 	dst = xlate ? v->nat_dst : p->dst;
 
@@ -126,11 +126,14 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 				v->ifindex[1] = d.ifindex;
 			}
 		}
+		kind = READ_ONCE(v->fwd[leg]);
 		ifindex = leg ? v->ifindex[0] : v->ifindex[1];
 		if (kind == CALI_FWD_PEER && (v->flags & approved) != approved)
 			kind = CALI_FWD_VETH;
 	}
 
+	xlate = forget(xlate, now) & 1;
+	kind = forget(kind, now);
 	why = fwd_check(skb, p, &src, &dst, &kind, g, &hop, &mtu);
 	if (unlikely(why != FWD_OK)) {
 		struct cali_state *st = get_state(skb);
@@ -220,6 +223,8 @@ int cali_main(struct __sk_buff *skb)
 	if (rc == PARSE_VERDICT)
 		return verdict;
 	now = bpf_jiffies64();
+	p.proto = forget(p.proto, now);
+	p.l4_off = forget(p.l4_off, now) & 0x3ff; /* parse_l4 has seen that it is at most 512 */
 	if (unlikely(rc == PARSE_EXT)) {
 		slot = CALI_SLOT_EXT_HEADERS;
 	} else {
@@ -236,7 +241,7 @@ int cali_main(struct __sk_buff *skb)
 			if (likely(v && plain_packet(skb, &p, v, leg = ct_leg(v, swapped), now))) {
 				if (!(IS_TO && has_mark(skb, CALI_MARK_SEEN))) {
 					if (p.proto == IPPROTO_TCP)
-						ct_track_seq(leg ? &v->leg[1] : &v->leg[0], &p);
+						ct_track_seq(&v->leg[leg & 1], &p);
 					ct_touch(v, leg, p.l3_len, now);
 				}
 				count(skb, CALI_COUNT_FAST_PATH);
@@ -317,13 +322,13 @@ int cali_flow(struct __sk_buff *skb)
 	}
 	live = !st->trace && !(IS_TO && has_mark(skb, CALI_MARK_SEEN));
 	if (v && live) {
-		leg = ct_leg(v, swapped);
+		leg = forget(ct_leg(v, swapped), st->now) & 1;
 		if (p.proto == IPPROTO_TCP) {
 			if (p.tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) {
 				if (!ct_tcp_event(skb, &st->ct_key, v, leg, &p, st->now))
 					v = NULL; /* a closed flow's numbers are used again */
 			} else {
-				ct_track_seq(leg ? &v->leg[1] : &v->leg[0], &p);
+				ct_track_seq(&v->leg[leg], &p);
 			}
 		}
 	}
@@ -331,7 +336,8 @@ int cali_flow(struct __sk_buff *skb)
 		jump(skb, CALI_SLOT_NEW_FLOW);
 		return no_program(skb);
 	}
-	leg = ct_leg(v, swapped);
+	leg = forget(ct_leg(v, swapped), st->now) & 1;
+	half = forget(half, st->now) & 1;
 	if (live) {
 		if (ct_twin_due(v, st->now))
 			ct_refresh_twin(v, p.proto, st->now);
@@ -351,11 +357,13 @@ int cali_flow(struct __sk_buff *skb)
 			}
 		}
 	}
+	leg = forget(leg, st->now) & 1;
 	if (IS_TO && IS_WEP && !leg && !(v->flags & CALI_CTF_APPROVED_1)) {
 		st->flags |= CALI_ST_CT_HIT;
 		jump_policy(skb, st);
 		return no_program(skb);
 	}
+	pkt_from_state(&p, st);
 	return established(skb, &p, v, leg, g, st->now);
 }
 
