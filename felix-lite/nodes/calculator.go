@@ -174,9 +174,7 @@ func (c *Calculator) Own() OwnNode {
 // run compares what has changed with what was last emitted.
 func (c *Calculator) run() Delta {
 	if !c.began && c.opts.Overlay != OverlayDirect {
-		for _, n := range c.gateways() {
-			c.delta.Neighbours = append(c.delta.Neighbours, n)
-		}
+		c.delta.Neighbours = append(c.delta.Neighbours, c.gateways()...)
 	}
 	c.began = true
 	c.table.emit(&c.delta)
