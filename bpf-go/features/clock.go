@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/felix-lite/felix-lite/bpf-go/objects"
 )
@@ -35,6 +36,9 @@ func OpenClock() (*Clock, error) {
 	spec, err := objects.Spec(objects.Clock)
 	if err != nil {
 		return nil, err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
 	collection, err := ebpf.NewCollection(spec)
 	if err != nil {

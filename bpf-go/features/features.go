@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 )
@@ -78,6 +80,9 @@ func Probe(disabled []string) (*Set, error) {
 		}
 		hidden[f] = true
 	}
+	if err := rlimit.RemoveMemlock(); err != nil { // limits BPF below Linux 5.11
+		return nil, fmt.Errorf("lift the memlock limit: %w", err)
+	}
 	s := &Set{status: map[Feature]Status{}}
 	for _, p := range probes {
 		st := Status{Name: p.name, Since: p.since, Use: p.use}
@@ -85,10 +90,10 @@ func Probe(disabled []string) (*Set, error) {
 		switch {
 		case hidden[p.name]:
 			st.Hidden, st.Reason = true, "disabled by configuration"
-		case errors.Is(err, ebpf.ErrNotSupported):
-			st.Reason = err.Error()
-		case err != nil:
+		case errors.Is(err, unix.EPERM):
 			return nil, fmt.Errorf("probe feature %s: %w", p.name, err)
+		case err != nil: // an odd kernel answers oddly: what can not be tried can not be used
+			st.Reason = err.Error()
 		default:
 			st.Supported = true
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
@@ -46,6 +47,9 @@ func Open(root string, o Options) (*Set, error) {
 		return nil, err
 	}
 	o.Sizes.apply(s.specs)
+	if err := rlimit.RemoveMemlock(); err != nil { // limits maps below Linux 5.11
+		return nil, fmt.Errorf("lift the memlock limit: %w", err)
+	}
 	if err := checkBPFFS(root); err != nil {
 		return nil, err
 	}
