@@ -56,16 +56,31 @@ INLINE void jump(struct __sk_buff *skb, enum cali_slot slot)
 	bpf_tail_call(skb, &cali_jump2, CFG.jump_bank + VARIANT_INDEX + slot);
 }
 
-INLINE void count(struct __sk_buff *skb, enum cali_counter c)
+/* This hook's row of counters; NULL in a dry run, and where the interface's slot is out of range. */
+INLINE struct cali_counter_row *counter_row(struct __sk_buff *skb)
 {
 	__u32 row = (CB(skb, CALI_CB_IFACE) * 2 + HOOK) * 2 + FAMILY;
-	struct cali_counter_row *r;
 
 	if (CB(skb, CALI_CB_TRACE))
-		return;
-	r = bpf_map_lookup_elem(&cali_counters2, &row);
+		return NULL;
+	return bpf_map_lookup_elem(&cali_counters2, &row);
+}
+
+INLINE void count(struct __sk_buff *skb, enum cali_counter c)
+{
+	struct cali_counter_row *r = counter_row(skb);
+
 	if (r)
 		r->count[c]++;
+}
+
+/* Counts in a row that the caller has looked up already, or looks it up: NULL is known at compile time. */
+INLINE void bump(struct __sk_buff *skb, struct cali_counter_row *r, enum cali_counter c)
+{
+	if (r)
+		r->count[c]++;
+	else
+		count(skb, c);
 }
 
 /* Drops the packet for a reason. The only way a program ends a packet's life. */

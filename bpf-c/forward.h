@@ -213,12 +213,12 @@ INLINE int send_veth(struct __sk_buff *skb, __u32 ifindex, const struct cali_ip 
 }
 
 /* Straight into a local pod, past the program of its veth: only for flows that both ends approved. */
-INLINE int send_peer(struct __sk_buff *skb, __u32 ifindex)
+INLINE int send_peer(struct __sk_buff *skb, __u32 ifindex, struct cali_counter_row *r)
 {
 	if (CB(skb, CALI_CB_TRACE))
 		return TC_ACT_OK;
 	skb->mark = 0; /* it would be seen inside the pod */
-	count(skb, CALI_COUNT_REDIRECT_PEER);
+	bump(skb, r, CALI_COUNT_REDIRECT_PEER);
 	return bpf_redirect_peer(ifindex, 0);
 }
 

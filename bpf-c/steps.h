@@ -119,10 +119,11 @@ INLINE int problem(struct __sk_buff *skb, struct cali_state *st, enum fwd_proble
 
 /* Lets go of a packet that is judged, checked and, if need be, rewritten; dst is where it goes now. */
 INLINE int send(struct __sk_buff *skb, const struct cali_ip *dst, __u32 kind, __u32 ifindex,
-		struct fib_hop *hop, const struct cali_ip_any *tun, bool tun_v6, const struct cali_globals *g)
+		struct fib_hop *hop, const struct cali_ip_any *tun, bool tun_v6, const struct cali_globals *g,
+		struct cali_counter_row *r)
 {
 	if (CAN_FIB && kind == CALI_FWD_PEER)
-		return send_peer(skb, ifindex);
+		return send_peer(skb, ifindex, r);
 	if (CAN_FIB && kind == CALI_FWD_VETH)
 		return send_veth(skb, ifindex, dst);
 	if (CAN_ENCAP && kind == CALI_FWD_TUNNEL)

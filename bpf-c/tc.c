@@ -78,7 +78,7 @@ INLINE int not_ours(struct __sk_buff *skb, const struct pkt *p, const struct cal
 
 /* Resolves, checks, rewrites and sends a packet of a known, judged flow. */
 INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_value *v, __u32 leg,
-		       const struct cali_globals *g, __u64 now)
+		       const struct cali_globals *g, __u64 now, struct cali_counter_row *r)
 {
 	bool xlate = leg ? v->type == CALI_CT_NAT_REV : IS_FROM && v->type == CALI_CT_NAT_FWD;
 	__u32 kind, ifindex = 0, mtu = 0, approved = CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1;
@@ -154,12 +154,12 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 
 			if (!rewrite_tuple(skb, p, &rw))
 				return drop(skb, CALI_DROP_REWRITE);
-			count(skb, leg ? CALI_COUNT_UNNAT : CALI_COUNT_DNAT);
+			bump(skb, r, leg ? CALI_COUNT_UNNAT : CALI_COUNT_DNAT);
 		}
 	}
 	if (NEEDS_TUNNEL_KEY)
 		return key_for_tunnel(skb, &dst, v, leg, g);
-	return send(skb, &dst, kind, ifindex, &hop, &tun, tun_v6, g);
+	return send(skb, &dst, kind, ifindex, &hop, &tun, tun_v6, g, r);
 }
 
 /* Packets at a host's interface that no flow, frontend or pod of ours has to do with: most of what a
@@ -201,6 +201,7 @@ SEC("tc")
 int cali_main(struct __sk_buff *skb)
 {
 	struct cali_globals *g = get_globals();
+	struct cali_counter_row *r;
 	struct cali_ct_value *v;
 	struct cali_state *st;
 	struct cali_ct_key key;
@@ -219,6 +220,9 @@ int cali_main(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC; /* left by lo's egress hook a moment ago */
 	if (IS_FROM && (IS_TUNNEL || IS_NAT))
 		bpf_skb_change_type(skb, PACKET_HOST); /* inner MACs are meaningless */
+	r = counter_row(skb);
+	if (r)
+		r->count[CALI_COUNT_TOTAL]++;
 	rc = parse(skb, &p, &verdict);
 	if (rc == PARSE_VERDICT)
 		return verdict;
@@ -238,14 +242,14 @@ int cali_main(struct __sk_buff *skb)
 			bool swapped = ct_key_make(&key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
 
 			v = bpf_map_lookup_elem(&FAM(ct3), &key);
-			if (likely(v && plain_packet(skb, &p, v, leg = ct_leg(v, swapped), now))) {
+			if (likely(r && v && plain_packet(skb, &p, v, leg = ct_leg(v, swapped), now))) {
 				if (!(IS_TO && has_mark(skb, CALI_MARK_SEEN))) {
 					if (p.proto == IPPROTO_TCP)
 						ct_track_seq(&v->leg[leg & 1], &p);
 					ct_touch(v, leg, p.l3_len, now);
 				}
-				count(skb, CALI_COUNT_FAST_PATH);
-				return established(skb, &p, v, leg, g, now);
+				r->count[CALI_COUNT_FAST_PATH]++;
+				return established(skb, &p, v, leg, g, now, r);
 			}
 			if (!v && is_foreign(&p, &key))
 				return not_ours(skb, &p, g);
@@ -364,7 +368,7 @@ int cali_flow(struct __sk_buff *skb)
 		return no_program(skb);
 	}
 	pkt_from_state(&p, st);
-	return established(skb, &p, v, leg, g, st->now);
+	return established(skb, &p, v, leg, g, st->now, NULL);
 }
 
 /* A TCP segment that opens nothing and belongs to nothing we know: a flow from before our time, or of
@@ -575,7 +579,7 @@ int cali_accepted(struct __sk_buff *skb)
 	if (kind == CALI_FWD_PEER && !(st->flags & CALI_ST_HAIRPIN))
 		kind = CALI_FWD_VETH;
 	return send(skb, &st->ev.post_nat_dst, kind, st->dst_ifindex, &hop, &st->tun_peer,
-		    st->flags & CALI_ST_TUN_V6, g);
+		    st->flags & CALI_ST_TUN_V6, g, NULL);
 }
 
 /* An ICMP error: it goes to the flow it is about, in that flow's own terms. */
@@ -634,7 +638,7 @@ int cali_icmp_inner(struct __sk_buff *skb)
 		return drop(skb, CALI_DROP_REWRITE);
 	if (rel == RELATED_XLATED && !rewrite_tuple(skb, &p, &rw))
 		return drop(skb, CALI_DROP_REWRITE);
-	return send(skb, &rw.dst, d.kind, d.ifindex, &hop, &d.tun, d.tun_v6, g);
+	return send(skb, &rw.dst, d.kind, d.ifindex, &hop, &d.tun, d.tun_v6, g, NULL);
 }
 
 /* Sends the ICMP error that st describes. */
