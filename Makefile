@@ -41,12 +41,14 @@ CFLAGS    := -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Wn
 	     -I/usr/include/$(MULTIARCH)
 
 # $(call compile,source,flags): object $@ with its BTF but without DWARF, and its header dependencies.
+# It appears complete or not at all, also when two makes run at the same time.
 define compile
 	@mkdir -p $(@D) $(TMP)
 	@echo "  CLANG   $(@F)"
-	@$(CLANG) $(CFLAGS) $(2) -MMD -MT $@ -MF $(TMP)/$(@F).d -c $(1) -o $(TMP)/$(@F)
-	@$(STRIP) -g $(TMP)/$(@F)
-	@mv $(TMP)/$(@F) $@
+	@part=$(TMP)/$(@F).$$$$; trap 'rm -f $$part' EXIT; \
+	$(CLANG) $(CFLAGS) $(2) -MMD -MT $@ -MF $(TMP)/$(@F).d -c $(1) -o $$part; \
+	$(STRIP) -g $$part; \
+	mv $$part $@
 endef
 
 # Every Go file decides whether the binaries are out of date, as does every embedded object.
