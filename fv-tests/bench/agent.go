@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -88,7 +87,13 @@ func (a *agent) start(binary string, node *namespace, cpu int) error {
 	a.cmd = exec.Command(binary, "agent", "--config", filepath.Join(a.dir, "config.yaml"))
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	a.started = time.Now()
-	if err := inNamespace(node.handle, func() error { return startOff(cpu, a.cmd) }); err != nil {
+	err = inNamespace(node.handle, func() error {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 0); err != nil { // of this thread: the agent gets no favours
+			return err
+		}
+		return startOff(cpu, a.cmd)
+	})
+	if err != nil {
 		a.cmd = nil
 		return fmt.Errorf("start agent: %w", err)
 	}
@@ -145,13 +150,10 @@ func (a *agent) close() error {
 			<-a.done
 		}
 	}
-	var errs []error
-	if err := unix.Unmount(a.bpffs(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		errs = append(errs, fmt.Errorf("unmount %s: %w", a.bpffs(), err))
-	} else {
-		errs = append(errs, os.RemoveAll(a.dir))
+	if err := unmount(a.bpffs()); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	return os.RemoveAll(a.dir)
 }
 
 // endpoint writes an endpoint file.
@@ -179,11 +181,12 @@ func (a *agent) ready(id string) (bool, string) {
 	return s.Ready, "status of " + id + ": " + string(data)
 }
 
-// manifests writes the Node and the services.
-func (a *agent) manifests(services int) error {
+// manifests writes the Node and some of n services: the measured one and its neighbours.
+func (a *agent) manifests(n, some int) error {
 	items := []any{nodeObject()}
-	for i := range services {
-		items = append(items, serviceObjects(services, i)...)
+	first := max(0, n/2-some/2)
+	for i := first; i < min(n, first+some); i++ {
+		items = append(items, serviceObjects(n, i)...)
 	}
 	return a.write("manifests/cluster.json", map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }

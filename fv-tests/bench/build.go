@@ -133,19 +133,6 @@ func (h *hand) install() error {
 
 const wepFlags = uint32(layout.IFFReady | layout.IFFManaged | layout.IFFV4 | layout.IFFV6)
 
-// pods are the site's workloads, in the order of their slots.
-func (s *site) pods() []pod {
-	return []pod{
-		{clientVeth, append(clientSources(4), clientSources(6)...)},
-		{serverVeth, []netip.Addr{serverAddr[4], serverAddr[6]}},
-	}
-}
-
-type pod struct {
-	host  string
-	addrs []netip.Addr
-}
-
 // attach puts preambles on both hooks of the workloads' interfaces.
 func (h *hand) attach(s *site) error {
 	if h.clock == nil {
@@ -217,25 +204,5 @@ func (h *hand) fill(s *site, services int) error {
 			}
 		}
 	}
-	return fillServices(h.set, services)
-}
-
-// fillServices writes n services into the maps, backends first.
-func fillServices(set *maps.Set, n int) error {
-	for _, f := range []family{4, 6} {
-		for i, p := range fleet(n, f) {
-			id := uint32(i + 1)
-			for j, be := range p.backends {
-				key := maps.BackendKey{Family: layout.FamilyOf(be.addr), SvcID: id, Ordinal: uint32(j)}
-				if err := set.Backends.Put(key, maps.Backend{Addr: be.addr, Port: be.port, ID: uint32(j + 1), Weight: 1}); err != nil {
-					return err
-				}
-			}
-			key := maps.FrontendKey{Addr: p.addr, Port: p.port, Proto: p.proto}
-			if err := set.Frontends.Put(key, layout.FEValue{SvcID: id, ClusterCount: uint32(len(p.backends))}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return fillServices(h.set, services, 1, nil)
 }

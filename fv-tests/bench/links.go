@@ -73,40 +73,39 @@ func (n *namespace) address(link string, a netip.Addr, bits int) error {
 
 // addPod joins a pod's namespace to the node: a veth pair, the pod's addresses, a default route
 // through a link-local gateway whose MAC is known to both ends for good.
-func (s *site) addPod(pod *namespace, host string, mac net.HardwareAddr, addrs map[family][]netip.Addr) error {
+func (s *site) addPod(p pod) error {
 	veth := &netlink.Veth{
-		LinkAttrs:        netlink.LinkAttrs{Name: host, HardwareAddr: hostMAC},
+		LinkAttrs:        netlink.LinkAttrs{Name: p.host, HardwareAddr: hostMAC},
 		PeerName:         podInterface,
-		PeerHardwareAddr: mac,
-		PeerNamespace:    netlink.NsFd(int(pod.handle)),
+		PeerHardwareAddr: p.mac,
+		PeerNamespace:    netlink.NsFd(int(p.namespace.handle)),
 	}
 	if err := s.node.nl.LinkAdd(veth); err != nil {
-		return fmt.Errorf("add veth %s: %w", host, err)
+		return fmt.Errorf("add veth %s: %w", p.host, err)
 	}
-	if err := s.node.up(host); err != nil {
+	if err := s.node.up(p.host); err != nil {
 		return err
 	}
-	if err := pod.up(podInterface); err != nil {
+	if err := p.namespace.up(podInterface); err != nil {
 		return err
 	}
-	eth0, err := pod.nl.LinkByName(podInterface)
+	eth0, err := p.namespace.nl.LinkByName(podInterface)
 	if err != nil {
 		return err
 	}
-	for f, gateway := range gateways {
-		for _, a := range addrs[f] {
-			if err := pod.address(podInterface, a, a.BitLen()); err != nil {
-				return err
-			}
+	index := eth0.Attrs().Index
+	for _, a := range p.addrs {
+		if err := p.namespace.address(podInterface, a, a.BitLen()); err != nil {
+			return err
 		}
-		neigh := &netlink.Neigh{LinkIndex: eth0.Attrs().Index, IP: gateway.AsSlice(), HardwareAddr: hostMAC, State: netlink.NUD_PERMANENT}
-		if err := pod.nl.NeighSet(neigh); err != nil {
+	}
+	for f, gateway := range gateways {
+		neigh := &netlink.Neigh{LinkIndex: index, IP: gateway.AsSlice(), HardwareAddr: hostMAC, State: netlink.NUD_PERMANENT}
+		if err := p.namespace.nl.NeighSet(neigh); err != nil {
 			return fmt.Errorf("add neighbour %s: %w", gateway, err)
 		}
-		route := &netlink.Route{
-			LinkIndex: eth0.Attrs().Index, Dst: ipNet(zeroAddr(f), 0), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
-		}
-		if err := pod.nl.RouteReplace(route); err != nil {
+		route := &netlink.Route{LinkIndex: index, Dst: ipNet(zeroAddr(f), 0), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+		if err := p.namespace.nl.RouteReplace(route); err != nil {
 			return fmt.Errorf("add default route via %s: %w", gateway, err)
 		}
 	}

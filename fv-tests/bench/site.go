@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -68,15 +66,29 @@ func newSite(name string) (*site, error) {
 	if err := s.node.setUpNode(); err != nil {
 		return s, fmt.Errorf("node of %s: %w", name, err)
 	}
-	clients := map[family][]netip.Addr{4: clientSources(4), 6: clientSources(6)}
-	servers := map[family][]netip.Addr{4: {serverAddr[4]}, 6: {serverAddr[6]}}
-	if err := s.addPod(s.client, clientVeth, clientMAC, clients); err != nil {
-		return s, fmt.Errorf("client pod of %s: %w", name, err)
-	}
-	if err := s.addPod(s.server, serverVeth, serverMAC, servers); err != nil {
-		return s, fmt.Errorf("server pod of %s: %w", name, err)
+	for _, p := range s.pods() {
+		if err := s.addPod(p); err != nil {
+			return s, fmt.Errorf("%s pod of %s: %w", p.id, name, err)
+		}
 	}
 	return s, nil
+}
+
+// pod is a workload of a site.
+type pod struct {
+	id        string
+	namespace *namespace
+	host      string // host side of its veth
+	mac       net.HardwareAddr
+	addrs     []netip.Addr
+}
+
+// pods are the site's workloads.
+func (s *site) pods() []pod {
+	return []pod{
+		{"client", s.client, clientVeth, clientMAC, append(clientSources(4), clientSources(6)...)},
+		{"server", s.server, serverVeth, serverMAC, []netip.Addr{serverAddr[4], serverAddr[6]}},
+	}
 }
 
 func clientSources(f family) []netip.Addr {
@@ -89,14 +101,11 @@ func clientSources(f family) []netip.Addr {
 
 // addRoutes gives the node routes and neighbours for its pods; in felix-lite's modes the agent does.
 func (s *site) addRoutes() error {
-	for _, f := range []family{4, 6} {
-		for _, a := range clientSources(f) {
-			if err := s.node.routeToPod(clientVeth, clientMAC, a); err != nil {
+	for _, p := range s.pods() {
+		for _, addr := range p.addrs {
+			if err := s.node.routeToPod(p.host, p.mac, addr); err != nil {
 				return err
 			}
-		}
-		if err := s.node.routeToPod(serverVeth, serverMAC, serverAddr[f]); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -149,6 +158,9 @@ func newNamespace(name string) (*namespace, error) {
 }
 
 func (n *namespace) close() error {
+	if n == nil {
+		return nil
+	}
 	if n.nl != nil {
 		n.nl.Close()
 	}
@@ -157,28 +169,6 @@ func (n *namespace) close() error {
 	}
 	if err := netns.DeleteNamed(n.name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("delete network namespace %s: %w", n.name, err)
-	}
-	return nil
-}
-
-// removeStale deletes the namespaces of runs whose process is gone.
-func removeStale() error {
-	entries, err := os.ReadDir(netnsDir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		rest, ours := strings.CutPrefix(e.Name(), netnsPrefix)
-		pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
-		if !ours || err != nil || unix.Kill(pid, 0) == nil {
-			continue
-		}
-		if err := netns.DeleteNamed(e.Name()); err != nil {
-			return fmt.Errorf("delete stale network namespace %s: %w", e.Name(), err)
-		}
 	}
 	return nil
 }

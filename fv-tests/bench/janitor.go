@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// The names of namespaces and directories begin with the id of the process that made them: what a
+// killed run left behind is found by it and removed by the next run.
+
+// removeStale deletes what runs whose process is gone have left: agents, mounts, directories,
+// namespaces.
+func removeStale() error {
+	var errs []error
+	for _, e := range entries(runDir) {
+		if stale(e, "") {
+			errs = append(errs, removeStaleDir(filepath.Join(runDir, e)))
+		}
+	}
+	for _, e := range entries(netnsDir) {
+		if stale(e, netnsPrefix) {
+			errs = append(errs, netns.DeleteNamed(e))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove what an earlier run left: %w", err)
+	}
+	return nil
+}
+
+// entries are the names in a directory, none if it is not there.
+func entries(dir string) []string {
+	list, _ := os.ReadDir(dir)
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// stale says whether a name is one of ours and its maker is gone.
+func stale(name, prefix string) bool {
+	rest, ours := strings.CutPrefix(name, prefix)
+	pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
+	return ours && err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+}
+
+// removeStaleDir ends the agent that still runs from a directory, and removes it.
+func removeStaleDir(dir string) error {
+	for _, pid := range entries("/proc") {
+		id, err := strconv.Atoi(pid)
+		if err != nil {
+			continue
+		}
+		cmdline, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+		if err == nil && bytes.Contains(cmdline, []byte(dir+"/")) {
+			_ = unix.Kill(id, unix.SIGKILL)
+		}
+	}
+	for _, mount := range []string{filepath.Join(dir, "bpf"), dir} {
+		if err := unmount(mount); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// unmount detaches a mount; where none is, nothing is to be done.
+func unmount(path string) error {
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return nil
+}
