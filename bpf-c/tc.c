@@ -85,7 +85,6 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 	struct cali_ip src, dst;
 	enum fwd_problem why;
 	enum fwd_xlate how = !xlate ? XLATE_NONE : leg ? XLATE_UNNAT : XLATE_DNAT;
-	struct cali_ip_any tun;
 	struct fib_hop hop;
 	bool tun_v6;
 
@@ -143,7 +142,6 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 		state_from_pkt(skb, st, p, now);
 		return problem(skb, st, why, mtu);
 	}
-	tun = v->tun_peer;
 	tun_v6 = v->flags & CALI_CTF_TUN_V6;
 	if (!CB(skb, CALI_CB_TRACE)) {
 		if (IS_FROM && kind != CALI_FWD_STACK && !decrement_ttl(skb))
@@ -159,7 +157,7 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 	}
 	if (NEEDS_TUNNEL_KEY)
 		return key_for_tunnel(skb, &dst, v, leg, g);
-	return send(skb, &dst, kind, ifindex, &hop, &tun, tun_v6, g, r);
+	return send(skb, &dst, kind, ifindex, &hop, &v->tun_peer, tun_v6, g, r);
 }
 
 /* Packets at a host's interface that no flow, frontend or pod of ours has to do with: most of what a

@@ -127,7 +127,8 @@ struct cali_ct_value {
 	__u32 backend_id;
 	struct cali_ip_any tun_peer; /* node at the other end of the tunnel (underlay address) */
 	__u64 created;               /* jiffies */
-	__u32 spare[4];
+	/* Makes an IPv4 element of the hash 256 bytes: the hot part is one cache line of its own. */
+	__u32 spare[12];
 };
 
 /* ---- services -------------------------------------------------------------------------- */
@@ -317,23 +318,25 @@ struct cali_sock_value {
 
 /* One entry, written by the agent: what may change while programs stay. */
 struct cali_globals {
+	/* What packets read comes first: one cache line. */
 	__u32 jump_base;   /* bank that preambles jump to */
 	__u32 route_epoch; /* raised when a local workload, node or route is changed or removed */
 	__u32 tunnel_ifindex;
+	__u32 tunnel_mtu; /* largest inner L3 packet */
+	__u32 vni;
+	__u32 flags; /* enum cali_global_flag */
+	__be16 vxlan_port_be;
+	__u16 pod_mtu;        /* MTU of workload interfaces; 0: not checked */
+	__u64 adoption_end;   /* jiffies until which unknown mid-flow segments are left to the stack */
 	__u32 natin_ifindex;  /* bpfin.cali; 0: none */
 	__u32 natout_ifindex; /* bpfout.cali; 0: none */
-	__u32 tunnel_mtu;     /* largest inner L3 packet */
-	__u32 vni;
-	__u32 flags;        /* enum cali_global_flag */
-	__u64 adoption_end; /* jiffies until which unknown mid-flow segments are left to the stack */
-	__be32 host_ip4;    /* this node's address; 0: none */
-	__be32 tunnel_ip4;  /* this node's address inside the overlay; 0: none */
+	__be32 host_ip4;      /* this node's address; 0: none */
+	__be32 tunnel_ip4;    /* this node's address inside the overlay; 0: none */
+	__u16 psnat_start;    /* ports for colliding flows, host order */
+	__u16 psnat_count;
+	__u32 spare1;
 	__be32 host_ip6[4];
 	__be32 tunnel_ip6[4];
-	__u16 psnat_start; /* ports for colliding flows, host order */
-	__u16 psnat_count;
-	__be16 vxlan_port_be;
-	__u16 pod_mtu; /* MTU of workload interfaces */
 	__u32 spare[4];
 };
 

@@ -107,7 +107,7 @@ func decode[A layout.Address](t tableOf[A], k *layout.CTKey[A], v *layout.CTValu
 		e.Problem = "sides of the key are not in order"
 	case k.Spare != 0:
 		e.Problem = "spare bytes of the key are not zero"
-	case v.Spare != [4]uint32{}:
+	case v.Spare != [12]uint32{}:
 		e.Problem = "spare bytes of the value are not zero"
 	}
 	return e

@@ -158,7 +158,7 @@ type CTValue[A Address] struct {
 	BackendID  uint32
 	TunPeer    AddrAny // node at the other end of the tunnel (underlay address)
 	Created    uint64  // jiffies
-	Spare      [4]uint32
+	Spare      [12]uint32
 }
 
 // CTValueV4 and CTValueV6 are CTValue of the two families.
@@ -262,20 +262,22 @@ type Globals struct {
 	JumpBase      uint32 // bank that preambles jump to
 	RouteEpoch    uint32 // raised when a local workload, node or route is changed or removed
 	TunnelIfindex uint32
-	NatinIfindex  uint32 // bpfin.cali; 0: none
-	NatoutIfindex uint32 // bpfout.cali; 0: none
 	TunnelMTU     uint32 // largest inner L3 packet
 	VNI           uint32
 	Flags         uint32 // enum cali_global_flag
+	VXLANPortBE   uint16
+	PodMTU        uint16 // MTU of workload interfaces; 0: not checked
+	_             [4]byte
 	AdoptionEnd   uint64 // jiffies until which unknown mid-flow segments are left to the stack
+	NatinIfindex  uint32 // bpfin.cali; 0: none
+	NatoutIfindex uint32 // bpfout.cali; 0: none
 	HostIP4       uint32 // this node's address; 0: none
 	TunnelIP4     uint32 // this node's address inside the overlay; 0: none
-	HostIP6       [4]uint32
-	TunnelIP6     [4]uint32
 	PSNATStart    uint16 // ports for colliding flows, host order
 	PSNATCount    uint16
-	VXLANPortBE   uint16
-	PodMTU        uint16 // MTU of workload interfaces
+	Spare1        uint32
+	HostIP6       [4]uint32
+	TunnelIP6     [4]uint32
 	Spare         [4]uint32
 }
 
