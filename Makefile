@@ -51,8 +51,8 @@ define compile
 	mv $$part $@
 endef
 
-# Every Go file decides whether the binaries are out of date, as does every embedded object.
-GO_FILES := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*') go.mod go.sum
+# Every Go file, and what they embed, decides whether the binaries are out of date.
+GO_FILES := $(shell find . \( -name '*.go' -o -name '*.yaml' \) -not -name '*_test.go' -not -path './build/*') go.mod go.sum
 BINARIES := bin/felix-lite bin/lab
 GO_BUILD := $(GO) build -ldflags '-s -w -X main.version=$(VERSION)'
 
