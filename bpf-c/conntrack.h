@@ -99,6 +99,26 @@ INLINE struct cali_ct_value *ct_find(const struct cali_ct_key *k, bool *half)
 	return bpf_map_lookup_elem(&FAM(ct_half), k);
 }
 
+/* The same for an entry that is probably half-open; it may have been confirmed a moment ago. */
+INLINE struct cali_ct_value *ct_find_half(const struct cali_ct_key *k, bool *half)
+{
+	struct cali_ct_value *v = bpf_map_lookup_elem(&FAM(ct_half), k);
+
+	*half = true;
+	if (v)
+		return v;
+	*half = false;
+	return bpf_map_lookup_elem(&FAM(ct3), k);
+}
+
+/* A twin is confirmed together with its entry: it stands in the same table, but for a moment. */
+INLINE struct cali_ct_value *ct_find_twin(const struct cali_ct_key *k, bool half)
+{
+	bool where;
+
+	return half ? ct_find_half(k, &where) : ct_find(k, &where);
+}
+
 INLINE struct cali_ct_value *ct_find_any(const struct cali_ct_key *k)
 {
 	bool half;
@@ -265,7 +285,7 @@ INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, struct cali_state
 /* SYN, FIN and RST: the packets that change a flow's state, in both entries. Returns false when the
  * entry is over and the packet starts a new flow. */
 INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, struct cali_ct_value *v,
-			 __u32 leg, struct pkt *p, __u32 now)
+			 __u32 leg, bool half, struct pkt *p, __u32 now)
 {
 	struct cali_ct_value *twin = NULL;
 	struct cali_ct_key tk;
@@ -274,7 +294,7 @@ INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, str
 	leg = forget(leg, now) & 1;
 	if (v->type != CALI_CT_NORMAL) {
 		ct_twin_key(&tk, v, p->proto);
-		twin = ct_find_any(&tk);
+		twin = ct_find_twin(&tk, half);
 	}
 	if ((p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN && v->tcp_state >= CALI_CT_CLOSED) {
 		ct_delete_flow(k, v);

@@ -205,6 +205,7 @@ int cali_main(struct __sk_buff *skb)
 	struct cali_ct_key key;
 	struct pkt p;
 	int verdict = TC_ACT_SHOT, slot = CALI_SLOT_FLOW, rc;
+	bool missed = false;
 	__u32 leg;
 	__u64 now;
 
@@ -249,7 +250,8 @@ int cali_main(struct __sk_buff *skb)
 				r->count[CALI_COUNT_FAST_PATH]++;
 				return established(skb, &p, v, leg, g, now, r);
 			}
-			if (!v && is_foreign(&p, &key))
+			missed = !v;
+			if (missed && is_foreign(&p, &key))
 				return not_ours(skb, &p, g);
 		}
 	}
@@ -257,6 +259,8 @@ int cali_main(struct __sk_buff *skb)
 	if (!st)
 		return drop(skb, CALI_DROP_NO_STATE);
 	state_from_pkt(skb, st, &p, now);
+	if (missed)
+		st->flags |= CALI_ST_NOT_CONFIRMED;
 	jump(skb, slot);
 	return no_program(skb);
 }
@@ -309,7 +313,10 @@ int cali_flow(struct __sk_buff *skb)
 		return drop(skb, CALI_DROP_NO_STATE);
 	pkt_from_state(&p, st);
 	swapped = ct_key_make(&st->ct_key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
-	v = ct_find(&st->ct_key, &half);
+	if (st->flags & CALI_ST_NOT_CONFIRMED)
+		v = ct_find_half(&st->ct_key, &half);
+	else
+		v = ct_find(&st->ct_key, &half);
 	if (IS_FROM && v && v->type == CALI_CT_NAT_REV && !ct_leg(v, swapped) && !ct_dead(v, st->now)) {
 		/* A tuple that some translated flow uses behind the NAT, sent by the client itself: a
 		 * direct flow with the same numbers. It has a key of its own. */
@@ -327,7 +334,7 @@ int cali_flow(struct __sk_buff *skb)
 		leg = forget(ct_leg(v, swapped), st->now) & 1;
 		if (p.proto == IPPROTO_TCP) {
 			if (p.tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) {
-				if (!ct_tcp_event(skb, &st->ct_key, v, leg, &p, st->now))
+				if (!ct_tcp_event(skb, &st->ct_key, v, leg, half, &p, st->now))
 					v = NULL; /* a closed flow's numbers are used again */
 			} else {
 				ct_track_seq(&v->leg[leg], &p);

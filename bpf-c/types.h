@@ -404,8 +404,9 @@ enum cali_state_flag {
 	CALI_ST_TUN_SRC = 1 << 13, /* tun_peer holds the outer source */
 	CALI_ST_TUN_V6 = 1 << 14,
 	CALI_ST_SKIP_PEER = 1 << 15,
-	CALI_ST_SRC_POD = 1 << 16, /* source is a pod of the cluster */
-	CALI_ST_EXPIRED = 1 << 17, /* its entry had timed out */
+	CALI_ST_SRC_POD = 1 << 16,       /* source is a pod of the cluster */
+	CALI_ST_EXPIRED = 1 << 17,       /* its entry had timed out */
+	CALI_ST_NOT_CONFIRMED = 1 << 18, /* main did not find its entry among the confirmed ones */
 };
 
 struct cali_state {

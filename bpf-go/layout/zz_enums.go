@@ -976,6 +976,7 @@ const (
 	STSkipPeer     StateFlag = 32768
 	STSrcPod       StateFlag = 65536  // source is a pod of the cluster
 	STExpired      StateFlag = 131072 // its entry had timed out
+	STNotConfirmed StateFlag = 262144 // main did not find its entry among the confirmed ones
 )
 
 // String names the flags that are set.
@@ -999,5 +1000,6 @@ func (v StateFlag) String() string {
 		15: "skip-peer",
 		16: "src-pod",
 		17: "expired",
+		18: "not-confirmed",
 	})
 }
