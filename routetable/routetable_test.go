@@ -51,7 +51,7 @@ func newLabIn(t *testing.T, ns interface{ IsOpen() bool }, opts Options) *lab {
 // until runs the loop until cond holds.
 func (l *lab) until(what string, cond func() bool) {
 	l.t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(30 * time.Second)
 	defer deadline.Stop()
 	for {
 		var due <-chan time.Time
@@ -128,7 +128,7 @@ func (l *lab) want(got string, parts ...string) {
 func (l *lab) veth(name string) int {
 	l.t.Helper()
 	a, _ := testenv.Veth(l.t, name, name+"p", -1)
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for l.r.links.index(name) != a.Attrs().Index || !l.r.links.up(a.Attrs().Index) {
 		select {
 		case e := <-l.r.Events():
