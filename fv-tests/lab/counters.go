@@ -131,6 +131,38 @@ func (c Counters) Plus(other Counters) Counters {
 // Get returns one counter of one variant.
 func (c Counters) Get(v Variant, counter layout.Counter) uint64 { return c[v].Count[counter] }
 
+// outcomes are the counters of which each packet raises exactly one: how it left the program. Drops
+// come on top.
+var outcomes = []layout.Counter{
+	layout.CountBypass, layout.CountToStack, layout.CountRedirectPeer, layout.CountRedirectNeigh, layout.CountRedirectTunnel,
+	layout.CountRedirectBack, layout.CountTunnelKey, layout.CountMidflowStack, layout.CountVXLANOuter, layout.CountVLANPass,
+}
+
+// Packets returns how many packets a variant has seen, whatever became of them.
+func (c Counters) Packets(v Variant) uint64 {
+	var sum uint64
+	for _, counter := range outcomes {
+		sum += c.Get(v, counter)
+	}
+	for counter := range layout.CounterMax {
+		if counter.IsDrop() {
+			sum += c.Get(v, counter)
+		}
+	}
+	return sum
+}
+
+// Of returns the counters of one family.
+func (c Counters) Of(family layout.Family) Counters {
+	part := Counters{}
+	for v, row := range c {
+		if v.Family == family {
+			part[v] = row
+		}
+	}
+	return part
+}
+
 // Sum returns one counter over all variants.
 func (c Counters) Sum(counter layout.Counter) uint64 {
 	var sum uint64

@@ -235,7 +235,11 @@ var mechanisms = map[string]mechanism{
 		want: []count{{entryFromHEP, layout.CountICMPSent, 1}, {entryFromHEP, layout.DropNoBackend, 1}},
 	},
 	"host local": {
-		want:  []count{{entryToWEP, layout.CountTotal, established}},
+		want: []count{
+			{entryToWEP, layout.CountNewFlow, 1},
+			{entryToWEP, layout.CountToStack, established},
+			{entryFromWEP, layout.CountToStack, established},
+		},
 		never: []layout.Counter{layout.CountRedirectTunnel, layout.CountServiceNew},
 	},
 	"host remote VXLAN": {

@@ -57,7 +57,7 @@ func TestEveryVariantCarriesRealPackets(t *testing.T) {
 	}
 	t.Logf("packets by variant, of both nodes:\n%s", coverageTable(sum))
 	for _, v := range lab.AllVariants() {
-		if sum.Get(v, layout.CountTotal) == 0 && !attachedLater[v.Class] {
+		if sum.Packets(v) == 0 && !attachedLater[v.Class] {
 			t.Errorf("%s has seen no packet", v)
 		}
 	}
@@ -116,7 +116,7 @@ func coverageTable(c lab.Counters) string {
 					fmt.Fprintf(&b, " %12s", "not yet")
 					continue
 				}
-				fmt.Fprintf(&b, " %12d", c.Get(lab.Variant{Class: class, Hook: hook, Family: family}, layout.CountTotal))
+				fmt.Fprintf(&b, " %12d", c.Packets(lab.Variant{Class: class, Hook: hook, Family: family}))
 			}
 		}
 		b.WriteByte('\n')

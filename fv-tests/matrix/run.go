@@ -139,7 +139,7 @@ func (c Cell) judgeMechanism(o *Outcome) {
 		seen = append(seen, fmt.Sprintf("%s %s %d", w.at.name(c.IPv6), w.counter, have))
 	}
 	for _, counter := range m.never {
-		if have := o.Entry.Plus(o.Far).Sum(counter); have > 0 {
+		if have := o.Entry.Plus(o.Far).Of(entryFromWEP.variant(c.IPv6).Family).Sum(counter); have > 0 {
 			o.problem("mechanism %q: want no %s, have %d", name, counter, have)
 		}
 	}

@@ -90,9 +90,29 @@ func runTCP(ctx context.Context, a TCPArgs) Result {
 				return s.seen, err
 			}
 		}
+		if err := s.finish(a.Timeout); err != nil {
+			return s.seen, err
+		}
 		s.seen.bytes = int64(a.Bytes)
 		return s.seen, nil
 	})
+}
+
+// finish closes the connection from this side and waits for the other side's end: when it returns no
+// packet of the connection is still to come.
+func (s *session) finish(timeout time.Duration) error {
+	_ = s.conn.SetDeadline(time.Now().Add(timeout))
+	half, ok := s.conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	if err := half.CloseWrite(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	if _, err := s.in.ReadByte(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("wait for the end: %w", errors.Join(errShortRead, err))
+	}
+	return nil
 }
 
 // session is an open TCP connection to an echo server that has said hello.

@@ -104,7 +104,10 @@ func (l *load) connectTCP() (observation, error) {
 		return observation{}, err
 	}
 	defer s.conn.Close()
-	return s.seen, s.exchange(openBytes, l.args.Timeout)
+	if err := s.exchange(openBytes, l.args.Timeout); err != nil {
+		return s.seen, err
+	}
+	return s.seen, s.finish(l.args.Timeout)
 }
 
 func (l *load) newUDP() (observation, error) {
