@@ -4,7 +4,6 @@ package convert
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -67,7 +66,9 @@ func (p *problems) slicePorts(s *discoveryv1.EndpointSlice, out *model.EndpointS
 		if sp.AppProtocol != nil {
 			port.AppProtocol = strings.Clone(*sp.AppProtocol)
 		}
-		out.Ports = append(out.Ports, port)
+		if port.Port != 0 && port.Protocol != 0 {
+			out.Ports = append(out.Ports, port)
+		}
 	}
 }
 
@@ -119,7 +120,7 @@ func (m interned) of(s *string) string {
 	return c
 }
 
-// pruneSlice leaves out ports and endpoints that the slice does not validate with. It returns nil
+// pruneSlice leaves out endpoints that the slice does not validate with. It returns nil
 // if the slice belongs to no service.
 func pruneSlice(s *model.EndpointSlice) *model.EndpointSlice {
 	bare := model.EndpointSlice{Name: s.Name, Service: s.Service, Family: s.Family}
@@ -127,15 +128,10 @@ func pruneSlice(s *model.EndpointSlice) *model.EndpointSlice {
 		return nil
 	}
 	out := *s
-	out.Ports = keep(s.Ports, func(port model.EndpointPort) bool {
-		try := bare
-		try.Ports = []model.EndpointPort{port}
-		return len(try.Validate()) == 0
-	})
 	out.Endpoints = keep(s.Endpoints, func(e model.Endpoint) bool {
 		try := bare
 		try.Endpoints = []model.Endpoint{e}
-		return e.Addr != netip.Addr{} && len(try.Validate()) == 0
+		return len(try.Validate()) == 0
 	})
 	return &out
 }

@@ -27,8 +27,10 @@ func Node(n *corev1.Node) (*model.Node, []model.ObjectError) {
 	for i, a := range n.Status.Addresses {
 		switch t := model.NodeAddressType(a.Type); t {
 		case model.NodeInternalIP, model.NodeExternalIP:
-			addr := p.address(fmt.Sprintf("status.addresses[%d].address", i), a.Address)
-			out.Addresses = append(out.Addresses, model.NodeAddress{Type: model.NodeAddressType(strings.Clone(string(t))), Addr: addr})
+			// The index is the manifest's: host names are not in the model's list.
+			if addr := p.address(fmt.Sprintf("status.addresses[%d].address", i), a.Address); addr.IsValid() {
+				out.Addresses = append(out.Addresses, model.NodeAddress{Type: model.NodeAddressType(strings.Clone(string(t))), Addr: addr})
+			}
 		}
 	}
 	cidrs := n.Spec.PodCIDRs

@@ -53,11 +53,6 @@ func Pod(pod *corev1.Pod) (*model.Pod, []model.ObjectError) {
 		return nil, p.errors
 	}
 	out.IPs = keep(out.IPs, netip.Addr.IsValid)
-	out.Ports = keep(out.Ports, func(c model.ContainerPort) bool {
-		try := bare
-		try.Ports = []model.ContainerPort{c}
-		return c.Port != 0 && len(try.Validate()) == 0
-	})
 	return out, p.errors
 }
 
@@ -77,11 +72,14 @@ func (p *problems) containerPorts(list []corev1.Container, field string, serves 
 				continue
 			}
 			at := fmt.Sprintf("%s[%d].ports[%d]", field, i, j)
-			out.Ports = append(out.Ports, model.ContainerPort{
+			port := model.ContainerPort{
 				Name:     strings.Clone(c.Name),
 				Port:     p.port(at+".containerPort", c.ContainerPort, 1),
 				Protocol: p.protocol(at+".protocol", c.Protocol),
-			})
+			}
+			if port.Port != 0 && port.Protocol != 0 {
+				out.Ports = append(out.Ports, port)
+			}
 		}
 	}
 }

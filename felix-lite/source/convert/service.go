@@ -71,6 +71,9 @@ func (p *problems) serviceAddresses(s *corev1.Service, out *model.Service) {
 			continue
 		}
 		lb := model.LoadBalancerIP{Addr: p.address(fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), in.IP)}
+		if !lb.Addr.IsValid() {
+			continue
+		}
 		if in.IPMode != nil {
 			lb.Mode = model.IPMode(strings.Clone(string(*in.IPMode)))
 		}
@@ -151,17 +154,20 @@ func pruneService(s *model.Service) *model.Service {
 	return &out
 }
 
-// keepRanges drops ranges that can not be understood. If none is left although some were given, an
-// empty list would open the service to everybody: a range that no client is in closes it instead.
+// keepRanges drops ranges that can not be understood. A list that gets empty by that, in one family
+// or in both, would open the service to everybody: ranges that no client is in take their place.
 func keepRanges(s *model.Service, valid func(model.Service) bool) []netip.Prefix {
 	out := keep(s.LoadBalancerSourceRanges, func(r netip.Prefix) bool {
 		return valid(model.Service{Name: s.Name, LoadBalancerSourceRanges: []netip.Prefix{r}})
 	})
-	if len(out) == 0 && len(s.LoadBalancerSourceRanges) > 0 {
-		return []netip.Prefix{nobody}
+	if len(out) < len(s.LoadBalancerSourceRanges) {
+		out = append(out, nobody...)
 	}
 	return out
 }
 
-// nobody is a source range that no packet's source is in.
-var nobody = netip.PrefixFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), 32)
+// nobody are source ranges that no packet's source is in.
+var nobody = []netip.Prefix{
+	netip.MustParsePrefix("255.255.255.255/32"),
+	netip.MustParsePrefix("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"),
+}
