@@ -267,7 +267,7 @@ type Globals struct {
 	Flags         uint32 // enum cali_global_flag
 	VXLANPortBE   uint16
 	PodMTU        uint16 // MTU of workload interfaces; 0: not checked
-	_             [4]byte
+	Spare0        uint32
 	AdoptionEnd   uint64 // jiffies until which unknown mid-flow segments are left to the stack
 	NatinIfindex  uint32 // bpfin.cali; 0: none
 	NatoutIfindex uint32 // bpfout.cali; 0: none

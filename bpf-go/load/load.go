@@ -92,7 +92,11 @@ func Policies(cfg layout.Config, maps map[string]*ebpf.Map) (*Object, error) {
 
 // Preamble loads the program that stands on one hook of one interface.
 func Preamble(cfg layout.PreambleCfg, maps map[string]*ebpf.Map) (*ebpf.Program, error) {
-	o, err := object(objects.Preamble, cfg, maps)
+	s, err := preambleSpec()
+	if err != nil {
+		return nil, &Error{Object: objects.Preamble, Err: err}
+	}
+	o, err := Spec(objects.Preamble, s.Copy(), cfg, maps)
 	if err != nil {
 		return nil, err
 	}
@@ -104,24 +108,13 @@ func Preamble(cfg layout.PreambleCfg, maps map[string]*ebpf.Map) (*ebpf.Program,
 	return program, nil
 }
 
-// specs are the parsed objects: hundreds of preambles come from one.
-var specs sync.Map
-
-func spec(name string) (*ebpf.CollectionSpec, error) {
-	if s, ok := specs.Load(name); ok {
-		return s.(*ebpf.CollectionSpec).Copy(), nil
-	}
-	s, err := objects.Spec(name)
-	if err != nil {
-		return nil, err
-	}
-	specs.Store(name, s)
-	return s.Copy(), nil
-}
+// preambleSpec is parsed once: hundreds of preambles come from it. The variants are large and loaded
+// rarely; to keep them parsed would cost tens of megabytes.
+var preambleSpec = sync.OnceValues(func() (*ebpf.CollectionSpec, error) { return objects.Spec(objects.Preamble) })
 
 // object loads an object of the binary with its constants.
 func object(name string, cfg any, maps map[string]*ebpf.Map) (*Object, error) {
-	s, err := spec(name)
+	s, err := objects.Spec(name)
 	if err != nil {
 		return nil, &Error{Object: name, Err: err}
 	}
