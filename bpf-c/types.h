@@ -326,7 +326,7 @@ struct cali_globals {
 	__u32 vni;
 	__u32 flags; /* enum cali_global_flag */
 	__be16 vxlan_port_be;
-	__u16 pod_mtu;        /* MTU of workload interfaces; 0: not checked */
+	__u16 pod_mtu; /* MTU of workload interfaces; 0: not checked */
 	__u32 spare0;
 	__u64 adoption_end;   /* jiffies until which unknown mid-flow segments are left to the stack */
 	__u32 natin_ifindex;  /* bpfin.cali; 0: none */
