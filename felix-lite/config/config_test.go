@@ -301,7 +301,7 @@ func TestAnEmptyFileIsAllDefaults(t *testing.T) {
 
 func TestAnUnknownVariableIsAWarningAndAServicesVariablesAreNone(t *testing.T) {
 	e := given{env: []string{
-		"FELIX_LITE_POD_MUT=1400",
+		"FELIX_LITE_POD_MUT=1400", "FELIX_LITE_CONFIG=/etc/felix-lite.yaml",
 		"FELIX_LITE_OPERATOR_SERVICE_HOST=10.0.0.1", "FELIX_LITE_OPERATOR_SERVICE_PORT_METRICS=9992",
 		"FELIX_LITE_OPERATOR_PORT=tcp://10.0.0.1:9992", "FELIX_LITE_OPERATOR_PORT_9992_TCP_ADDR=10.0.0.1",
 	}}.mustLoad(t)

@@ -91,7 +91,7 @@ func (e *Effective) readEnviron(environ []string) Errors {
 			errs = append(errs, e.set(s, text, anyCase, Origin{Kind: FromEnv, Name: name})...)
 			continue
 		}
-		if serviceLink.MatchString(name) {
+		if name == EnvFile || serviceLink.MatchString(name) {
 			continue
 		}
 		warning := fmt.Sprintf("environment variable %s is no setting", name)

@@ -13,8 +13,8 @@ func Markdown() string {
 	b.WriteString(`<!-- Generated from felix-lite/config by "go generate ./felix-lite/config"; do not edit. -->
 # Configuration
 
-Every setting has one name in three spellings: a field of the YAML file given with ` + "`--config`" + `, an environment
-variable and a flag. A flag takes precedence over the environment, the environment over the file, the file over
+Every setting has one name in three spellings: a field of the YAML file given with ` + "`--config`" + ` (or
+` + "`" + EnvFile + "`" + `), an environment variable and a flag. A flag takes precedence over the environment, the environment over the file, the file over
 the default. ` + "`felix-lite config`" + ` prints what is in effect and where each value comes from (` + "`-o json`" + ` for programs).
 
 ` + "```yaml" + `
@@ -32,7 +32,8 @@ disabledFeatures: [tcx]
 - Words such as ` + "`VXLAN`" + ` are written as here in the file; variables and flags take any case.
 - Durations are written ` + "`50ms`, `30s`, `1h30m`" + `. Lists are YAML lists in the file and separated by commas
   elsewhere; a flag for a list may be given several times.
-- Sizes of maps are used when a map is created.
+- A changed setting takes effect when the agent is started again; traffic goes on meanwhile.
+- A map whose size is changed keeps its content.
 `)
 	for i := range table {
 		s := &table[i]

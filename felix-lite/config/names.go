@@ -10,6 +10,10 @@ import (
 // EnvPrefix begins the name of every environment variable that is read.
 const EnvPrefix = "FELIX_LITE_"
 
+// EnvFile is the variable that names the configuration file where no flag does. It is read by the
+// commands and is no setting.
+const EnvFile = EnvPrefix + "CONFIG"
+
 // Env is the name of the setting's environment variable: FELIX_LITE_POD_MTU for podMTU.
 func (s *Setting) Env() string {
 	return EnvPrefix + strings.ToUpper(strings.Join(words(s.Name), "_"))

@@ -81,7 +81,7 @@ var table = []Setting{
 	},
 	{
 		Name: "cgroupRoot", Default: "/sys/fs/cgroup", Apply: Restart,
-		Doc:   "Root of the cgroup v2 tree whose processes are served.",
+		Doc:   "Root of the cgroup v2 tree whose processes are served at connect time.",
 		value: path(func(c *Config) *string { return &c.CgroupRoot }, notEmpty, absolute),
 	},
 
