@@ -204,7 +204,7 @@ func (s *apiServer) serveWatch(w http.ResponseWriter, r *http.Request, resource,
 			send("ADDED", typed(o))
 		}
 		seen = s.version
-		send("BOOKMARK", typed(bookmark(resource, seen)))
+		send("BOOKMARK", typed(bookmark(seen)))
 	} else if seen < s.oldest {
 		s.mu.Unlock()
 		send("ERROR", status(410, metav1.StatusReasonExpired, "too old resource version"))
@@ -232,7 +232,7 @@ func (s *apiServer) serveWatch(w http.ResponseWriter, r *http.Request, resource,
 }
 
 // bookmark ends the first part of a streamed list.
-func bookmark(_ string, version int) metav1.Object {
+func bookmark(version int) metav1.Object {
 	o := &corev1.Namespace{}
 	o.ResourceVersion = strconv.Itoa(version)
 	o.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}

@@ -5,13 +5,9 @@ package kubernetes
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,9 +17,7 @@ import (
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -189,6 +183,9 @@ func TestAWatchThatIsCutIsTakenUpAgain(t *testing.T) {
 			s.set("services", apiService("web", addr))
 			l.until("the change made during the cut", l.hasAddress("web", addr))
 		}
+		s.cutWatches()
+		s.unset("services", apiService("web", "10.96.0.4"))
+		l.until("the deletion made during the cut", func() bool { return l.service("web") == nil })
 		if len(l.errors) != 0 {
 			t.Errorf("errors are left: %v", l.errors)
 		}
@@ -351,115 +348,5 @@ func TestTrimmingLosesNothingThatIsConverted(t *testing.T) {
 	_, _ = trim(p)
 	if p.ManagedFields != nil || p.Spec.Volumes != nil || p.Status.ContainerStatuses != nil || len(p.Annotations) != 1 {
 		t.Errorf("too much is left: %+v", p)
-	}
-}
-
-func TestTroubleIsNamedByWhatAPersonHasToDo(t *testing.T) {
-	services := &resources[3]
-	gr := schema.GroupResource{Resource: "services"}
-	for _, tc := range []struct {
-		err  error
-		want trouble
-	}{
-		{apierrors.NewForbidden(gr, "", errors.New("no")), forbidden},
-		{apierrors.NewUnauthorized("no"), unauthorized},
-		{fmt.Errorf("get: %w", x509.UnknownAuthorityError{}), certificate},
-		{apierrors.NewTooManyRequests("slow down", 1), overloaded},
-		{apierrors.NewServiceUnavailable("starting"), overloaded},
-		{apierrors.NewNotFound(gr, ""), missing},
-		{&os.SyscallError{Syscall: "connect", Err: errors.New("refused")}, failed},
-		{io.ErrUnexpectedEOF, failed},
-	} {
-		got, message := diagnose(services, tc.err)
-		if got != tc.want || message == "" {
-			t.Errorf("%v is %s (%s), want %s", tc.err, got, message, tc.want)
-		}
-	}
-}
-
-func TestALastingTroubleIsRepeatedEveryFewMinutesAndAFlappingOneIsNot(t *testing.T) {
-	out := &lines{}
-	log := logrus.New()
-	log.SetOutput(out)
-	h := newHealth(newHub(nil), log)
-	now := time.Now()
-	h.now = func() time.Time { return now }
-	err := apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", errors.New("no"))
-	r := &resources[3]
-	for range 60 { // five minutes of failure
-		h.outcome(r, err)
-		now = now.Add(5 * time.Second)
-	}
-	if n := out.count("level=warning"); n != 1 {
-		t.Errorf("%d warnings in five minutes, want one", n)
-	}
-	h.outcome(r, err)
-	if n := out.count("level=warning"); n != 2 {
-		t.Errorf("%d warnings after five minutes, want two", n)
-	}
-	for range 10 { // ten seconds of flapping
-		h.outcome(r, nil)
-		h.outcome(r, err)
-		now = now.Add(time.Second)
-	}
-	if n := out.count("level=warning"); n != 2 {
-		t.Errorf("%d warnings after flapping, want two", n)
-	}
-	now = now.Add(settle)
-	h.outcome(r, err)
-	if n := out.count("level=warning"); n != 3 {
-		t.Errorf("%d warnings when it stays, want three", n)
-	}
-}
-
-func TestTheClientIsMadeFromWhatThereIs(t *testing.T) {
-	dir := t.TempDir()
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	write := func(name, content string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("kubeconfig", `apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "https://10.0.0.1:6443"}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-users: [{name: u, user: {token: secret}}]
-current-context: x
-`)
-	write("token", "secret")
-	write("ca.crt", "")
-	old := serviceAccount
-	serviceAccount = dir
-	t.Cleanup(func() { serviceAccount = old })
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-
-	for _, tc := range []struct {
-		name       string
-		o          ClientOptions
-		host, fail string
-	}{
-		{"kubeconfig", ClientOptions{Kubeconfig: kubeconfig}, "https://10.0.0.1:6443", ""},
-		{"kubeconfig with another address", ClientOptions{Kubeconfig: kubeconfig, Endpoint: "192.0.2.1:443"}, "https://192.0.2.1:443", ""},
-		{"kubeconfig with another URL", ClientOptions{Kubeconfig: kubeconfig, Endpoint: "http://localhost:8080"}, "http://localhost:8080", ""},
-		{"service account with an address", ClientOptions{Endpoint: "[fd00::1]:6443"}, "https://[fd00::1]:6443", ""},
-		{"a kubeconfig that is missing", ClientOptions{Kubeconfig: filepath.Join(dir, "none")}, "", "read kubeconfig"},
-		{"nothing", ClientOptions{}, "", "set kubeconfig where there is none"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c, err := restConfig(tc.o)
-			if tc.fail != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.fail) {
-					t.Errorf("error is %v, want %q in it", err, tc.fail)
-				}
-				return
-			}
-			if err != nil || c.Host != tc.host {
-				t.Errorf("host %v, error %v, want %s", c, err, tc.host)
-			}
-		})
-	}
-	if _, err := NewClient(ClientOptions{Kubeconfig: kubeconfig, UserAgent: "felix-lite/test"}); err != nil {
-		t.Error(err)
 	}
 }
