@@ -92,7 +92,7 @@ $(patsubst %,$(OBJ)/%.o,$(LAYOUTS)): $(OBJ)/layout_%.o: bpf-c/layout.c Makefile
 -include $(wildcard $(TMP)/*.d)
 
 LAYOUT_GEN := $(GO) run ./bpf-go/layout/internal/gen -v4 $(OBJ)/layout_v4.o -v6 $(OBJ)/layout_v6.o \
-	      -headers bpf-c -out bpf-go/layout
+	      -headers bpf-c -out bpf-go/layout -doc docs/maps.md
 
 .PHONY: generate
 generate: deps $(patsubst %,$(OBJ)/%.o,$(LAYOUTS)) ## bpf-go/layout from the C side's BTF

@@ -21,15 +21,16 @@ func main() {
 	v6 := flag.String("v6", "", "layout object of IPv6")
 	headers := flag.String("headers", "", "directory of the C headers")
 	out := flag.String("out", "", "directory of the generated files")
+	doc := flag.String("doc", "", "the document of all shapes")
 	check := flag.Bool("check", false, "write nothing; fail if a file is not what would be written")
 	flag.Parse()
-	if err := run(*v4, *v6, *headers, *out, *check); err != nil {
+	if err := run(*v4, *v6, *headers, *out, *doc, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "layout generator:", err)
 		os.Exit(1)
 	}
 }
 
-func run(v4, v6, headers, out string, check bool) error {
+func run(v4, v6, headers, out, doc string, check bool) error {
 	comments, err := readComments(headers)
 	if err != nil {
 		return err
@@ -38,16 +39,18 @@ func run(v4, v6, headers, out string, check bool) error {
 	if err != nil {
 		return err
 	}
-	files, err := emit(model, comments)
+	code, err := emit(model, comments)
 	if err != nil {
 		return err
 	}
-	// The document of the shapes, which stands beside the tree of packages.
-	if files["../../docs/maps.md"], err = renderMaps(v4, v6, model, comments); err != nil {
+	files := map[string][]byte{}
+	for name, text := range code {
+		files[filepath.Join(out, name)] = text
+	}
+	if files[doc], err = renderMaps(v4, v6, model, comments); err != nil {
 		return err
 	}
-	for name, text := range files {
-		path := filepath.Join(out, name)
+	for path, text := range files {
 		old, err := os.ReadFile(path)
 		if err != nil && !os.IsNotExist(err) {
 			return err
