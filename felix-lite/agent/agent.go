@@ -13,6 +13,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/features"
@@ -48,6 +49,7 @@ type Agent struct {
 	features *features.Set
 	clock    *features.Clock
 	maps     *maps.Set
+	ns       netns.NsHandle // the network namespace of the thread that called New
 	netlink  *netlink.Handle
 
 	programs  *programs
@@ -83,10 +85,11 @@ type Agent struct {
 }
 
 // New opens the node's maps, adopts what an earlier run left in them, and prepares everything; it
-// attaches and writes nothing yet. Errors here are those that no retry would mend.
+// attaches nothing yet. The agent acts in the network namespace of the calling thread, which must also
+// be the one that calls Run. Errors here are those that no retry would mend.
 func New(opts Options) (*Agent, error) {
 	cfg := opts.Config
-	a := &Agent{opts: opts, cfg: cfg, log: opts.Log, now: time.Now, started: time.Now(), links: map[int]endpoints.Link{},
+	a := &Agent{opts: opts, cfg: cfg, log: opts.Log, now: time.Now, started: time.Now(), ns: netns.None(), links: map[int]endpoints.Link{},
 		view: interfaces.View{Links: map[int]interfaces.Link{}}, sizesDirty: true}
 	var err error
 	if a.features, err = features.Probe(cfg.DisabledFeatures); err != nil {
@@ -111,6 +114,9 @@ func (a *Agent) prepare() error {
 	if a.clock, err = features.OpenClock(); err != nil {
 		return fmt.Errorf("datapath clock: %w", err)
 	}
+	if a.ns, err = netns.Get(); err != nil {
+		return fmt.Errorf("own network namespace: %w", err)
+	}
 	if a.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("open netlink socket: %w", err)
 	}
@@ -123,7 +129,7 @@ func (a *Agent) prepare() error {
 	}
 	a.tunnel = newTunnel(a.netlink, &a.cfg, a.log, a.now)
 	a.tables = newTables(tableOps{a.maps.Frontends, a.maps.Backends, a.maps.Routes})
-	if a.kernel, err = routetable.New(routetable.Options{OwnInterface: a.ownInterface}); err != nil {
+	if a.kernel, err = routetable.New(routetable.Options{Namespace: a.ns, OwnInterface: a.ownInterface}); err != nil {
 		return err
 	}
 	a.sweeper = conntrack.NewSweeper(conntrack.Options{Tables: a.conntrackTables, Clock: a.conntrackClock(),
@@ -208,6 +214,9 @@ func (a *Agent) close() {
 	}
 	if a.netlink != nil {
 		a.netlink.Close()
+	}
+	if a.ns.IsOpen() {
+		a.ns.Close()
 	}
 	if a.clock != nil {
 		a.clock.Close()

@@ -38,7 +38,7 @@ func (a *Agent) start(ctx context.Context, cancel context.CancelCauseFunc) input
 		}()
 	}
 	run("objects", func() error { return a.opts.Source.Run(ctx, in.objects) })
-	monitor := endpoints.NewMonitor(nil, a.cfg.ResyncInterval, a.log.WithField("component", "links"))
+	monitor := endpoints.NewMonitor(&a.ns, a.cfg.ResyncInterval, a.log.WithField("component", "links"))
 	run("links", func() error { return monitor.Run(ctx, in.links) })
 	watcher := files.NewWatcher(filepath.Join(a.cfg.RunDirectory, "endpoints"), a.cfg.ResyncInterval,
 		a.log.WithField("component", "endpoint-files"))

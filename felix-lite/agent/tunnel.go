@@ -74,7 +74,7 @@ func (t *tunnel) want(mtu int) {
 // onLinks looks whether somebody deleted or changed the device.
 func (t *tunnel) onLinks(links map[int]endpoints.Link) {
 	l, ok := links[t.ifindex]
-	if t.ifindex != 0 && (!ok || l.Name != endpoints.TunnelName || l.MTU != t.mtu || !l.Up || l.MAC != endpoints.TunnelMAC.String()) {
+	if t.ifindex != 0 && (!ok || l.Name != endpoints.TunnelName || l.MTU != t.mtu || !l.Up) {
 		t.dirty = true
 	}
 }

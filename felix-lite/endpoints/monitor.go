@@ -37,6 +37,7 @@ type Monitor struct {
 	defaults []int
 	changed  map[int]bool // to be sent, whether present or gone
 	pending  bool         // something else is to be sent
+	stale    bool         // the default routes have to be read again
 	full     bool         // the next batch is a full one
 }
 
@@ -113,6 +114,13 @@ func (m *Monitor) follow(ctx context.Context, h *netlink.Handle, out chan<- Link
 	tick := time.NewTicker(m.resync)
 	defer tick.Stop()
 	for {
+		// The kernel drops routes without a word when their interface's address or carrier goes. They are
+		// read again once the burst that said so is over.
+		if m.stale && len(linkCh) == 0 && len(addrCh) == 0 && len(routeCh) == 0 {
+			if err := m.readDefaults(h); err != nil {
+				return err
+			}
+		}
 		var send chan<- LinkBatch
 		var batch LinkBatch
 		if m.full || m.pending || len(m.changed) > 0 {
@@ -137,11 +145,7 @@ func (m *Monitor) follow(ctx context.Context, h *netlink.Handle, out chan<- Link
 			if !ok {
 				return errLost
 			}
-			if isDefault(u.Route) {
-				if err := m.readDefaults(h); err != nil {
-					return err
-				}
-			}
+			m.stale = m.stale || isDefault(u.Route)
 		case err := <-lost:
 			return err
 		case <-tick.C:
@@ -188,6 +192,7 @@ func (m *Monitor) readDefaults(h *netlink.Handle) error {
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
+	m.stale = false
 	var found []int
 	for _, r := range routes {
 		if !isDefault(r) {
@@ -230,6 +235,7 @@ func (m *Monitor) onLink(u netlink.LinkUpdate) {
 		delete(m.links, index)
 		delete(m.addrs, index)
 		m.changed[index] = true
+		m.stale = m.stale || slices.Contains(m.defaults, index)
 		return
 	}
 	link := linkFrom(u.Link)
@@ -237,6 +243,7 @@ func (m *Monitor) onLink(u netlink.LinkUpdate) {
 	if old, ok := m.links[index]; !ok || !old.equal(link) {
 		m.links[index] = link
 		m.changed[index] = true
+		m.stale = m.stale || slices.Contains(m.defaults, index)
 	}
 }
 
@@ -255,6 +262,7 @@ func (m *Monitor) onAddr(u netlink.AddrUpdate) {
 		return
 	}
 	m.addrs[u.LinkIndex] = addrs
+	m.stale = m.stale || slices.Contains(m.defaults, u.LinkIndex)
 	if link, ok := m.links[u.LinkIndex]; ok {
 		link.Addrs = addrs
 		m.links[u.LinkIndex] = link

@@ -13,14 +13,10 @@ import (
 )
 
 // TunnelName is the overlay's device; every node has one, whatever the overlay mode, because
-// NodePort traffic for another node's backend always goes through it.
+// NodePort traffic for another node's backend always goes through it. Its hardware address is the
+// kernel's random one and must differ from node to node: a VXLAN device drops packets that show its
+// own address as their source.
 const TunnelName = "vxlan.calico"
-
-// TunnelMAC is the hardware address of the permanent neighbour that routes over the device name. No
-// device has it: the receiving node's program takes what arrives as its own whatever its address.
-// The devices' own addresses are the kernel's random ones and must differ from node to node, since a
-// VXLAN device drops packets that show its own address as their source.
-var TunnelMAC = net.HardwareAddr{0x02, 0xfe, 0x11, 0x0c, 0x00, 0x01}
 
 // tunnelAddress is what the device carries because loose reverse-path filtering drops everything
 // that enters by an interface without an address.
@@ -82,17 +78,22 @@ func createTunnel(h *netlink.Handle, spec TunnelSpec) error {
 	attrs.Name = TunnelName
 	attrs.MTU = spec.MTU
 	dev := &netlink.Vxlan{LinkAttrs: attrs, FlowBased: true, Port: int(spec.Port), UDP6ZeroCSumRx: true}
-	err := h.LinkAdd(dev)
-	if err == nil {
-		return nil
+	if err := h.LinkAdd(dev); err != nil {
+		return fmt.Errorf("create %s: %w", TunnelName, explainPort(h, spec.Port, err))
 	}
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
-		if holder := portHolder(h, spec.Port); holder != "" {
-			return fmt.Errorf("create %s: UDP port %d is held by interface %s: %w", TunnelName, spec.Port, holder, err)
-		}
-		return fmt.Errorf("create %s: UDP port %d is in use: %w", TunnelName, spec.Port, err)
+	return nil
+}
+
+// explainPort says who has the port, where that is why the kernel refuses. It does so when the device
+// is made or, where the other device differs in its flags, not before it is set up.
+func explainPort(h *netlink.Handle, port uint16, err error) error {
+	if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EADDRINUSE) {
+		return err
 	}
-	return fmt.Errorf("create %s: %w", TunnelName, err)
+	if holder := portHolder(h, port); holder != "" {
+		return fmt.Errorf("UDP port %d is held by interface %s: %w", port, holder, err)
+	}
+	return fmt.Errorf("UDP port %d is in use: %w", port, err)
 }
 
 // portHolder names the VXLAN device that uses the port already: there can be one of its kind.
@@ -136,7 +137,7 @@ func repairTunnel(h *netlink.Handle, link netlink.Link, spec TunnelSpec) (bool, 
 	changed = changed || did
 	if attrs.Flags&net.FlagUp == 0 {
 		if err := h.LinkSetUp(link); err != nil {
-			return changed, fmt.Errorf("set %s up: %w", TunnelName, err)
+			return changed, fmt.Errorf("set %s up: %w", TunnelName, explainPort(h, spec.Port, err))
 		}
 		changed = true
 	}
