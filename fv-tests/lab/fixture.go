@@ -12,7 +12,7 @@ import (
 )
 
 // testTimeout bounds building and removing a lab in a test.
-const testTimeout = 60 * time.Second
+const testTimeout = 2 * time.Minute
 
 // T is the part of *testing.T that a lab in a test needs.
 type T interface {

@@ -70,7 +70,9 @@ func (n *Node) newPod(spec PodSpec) (*Pod, error) {
 }
 
 // AddPod makes a pod on a running node: namespace, veth, prober, manifests on every node, and last the
-// endpoint file that tells the agent. It returns when the prober answers and the agent says ready.
+// endpoint file that tells the agent. It returns when the prober answers and the agent says ready; only
+// then does the pod's object say so too, as a kubelet would have it. While the node's agent is dead the
+// pod is made all the same and stays NotReady: see MarkReady.
 func (l *Lab) AddPod(ctx context.Context, node *Node, spec PodSpec) (*Pod, error) {
 	p, err := node.newPod(spec)
 	if err != nil {
@@ -79,6 +81,7 @@ func (l *Lab) AddPod(ctx context.Context, node *Node, spec PodSpec) (*Pod, error
 	if err := p.Namespace.create(); err != nil {
 		return nil, err
 	}
+	p.NotReady = true
 	l.Pods = append(l.Pods, p)
 	if err := p.build(); err != nil {
 		return nil, err
@@ -95,10 +98,25 @@ func (l *Lab) AddPod(ctx context.Context, node *Node, spec PodSpec) (*Pod, error
 	if err := p.waitProber(ctx); err != nil {
 		return nil, err
 	}
-	if l.Options.NoAgent || !node.AgentRuns() {
+	if !l.Options.NoAgent && !node.AgentRuns() {
 		return p, nil
 	}
-	return p, p.WaitReady(ctx)
+	return p, l.MarkReady(ctx, p)
+}
+
+// MarkReady waits until the pod is programmed and lets its object say Ready, so that it becomes a
+// backend of the services that select it.
+func (l *Lab) MarkReady(ctx context.Context, p *Pod) error {
+	if !l.Options.NoAgent {
+		if err := p.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	p.NotReady = false
+	if err := l.Publish(); err != nil {
+		return err
+	}
+	return l.save()
 }
 
 // RemovePod takes a pod away as a kubelet does: the object and the endpoint file first, then the

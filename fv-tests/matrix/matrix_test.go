@@ -12,7 +12,7 @@ import (
 )
 
 // programTimeout is how long agents may take to program the services of a test.
-const programTimeout = 20 * time.Second
+const programTimeout = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	lab.RunChild()
