@@ -23,8 +23,8 @@ import (
 // repeat is how often a trouble that lasts is logged again.
 const repeat = 5 * time.Minute
 
-// settle is how long a trouble that comes back after it was over is not logged: it may be flapping.
-const settle = 30 * time.Second
+// flapping is how long a trouble that comes back after it was over is not logged.
+const flapping = 30 * time.Second
 
 // trouble is what keeps a resource from being read, as far as it decides what a person has to do.
 type trouble string
@@ -82,6 +82,14 @@ func streamingUnknown(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
 
+// subject is what an error is reported of: the server, or the resource alone.
+func (t trouble) subject(r *resource) string {
+	if t.everywhere() {
+		return "API server"
+	}
+	return r.plural
+}
+
 // health knows which resources can not be read, and logs when that changes.
 type health struct {
 	hub *hub
@@ -90,13 +98,14 @@ type health struct {
 
 	mu     sync.Mutex
 	since  map[model.Kind]time.Time // when the trouble of a kind began
+	about  map[model.Kind]string    // its subject
 	logged map[string]time.Time     // when a trouble was last logged
 }
 
 func newHealth(h *hub, log logrus.FieldLogger) *health {
 	return &health{
 		hub: h, log: log, now: time.Now,
-		since: make(map[model.Kind]time.Time), logged: make(map[string]time.Time),
+		since: make(map[model.Kind]time.Time), about: make(map[model.Kind]string), logged: make(map[string]time.Time),
 	}
 }
 
@@ -105,13 +114,12 @@ func (h *health) outcome(r *resource, err error) {
 	if errors.Is(err, context.Canceled) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // stopping; or a version too old, after which all is listed anew
 	}
-	k := pending.Key{Kind: KindSource, Name: model.ObjectName{Name: r.plural}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil {
 		if _, was := h.since[r.kind]; was {
+			h.settle(r.kind, "")
 			h.recovered(r)
-			h.hub.change(func() { h.hub.troubles.Set(k, pending.State{}) })
 		}
 		return
 	}
@@ -120,17 +128,40 @@ func (h *health) outcome(r *resource, err error) {
 	}
 	t, message := diagnose(r, err)
 	h.warn(r, t, message, err)
+	h.settle(r.kind, t.subject(r))
 	// The error's own text may differ from one attempt to the next (ports, times): what is
 	// reported as the state must not.
+	k := subjectKey(t.subject(r))
 	state := pending.State{Errors: []model.ObjectError{{Kind: k.Kind, Name: k.Name, Message: message}}}
 	h.hub.change(func() { h.hub.troubles.Set(k, state) })
 }
 
-func (h *health) warn(r *resource, t trouble, message string, err error) {
-	about := string(t)
-	if !t.everywhere() {
-		about += " " + r.plural
+func subjectKey(subject string) pending.Key {
+	return pending.Key{Kind: KindSource, Name: model.ObjectName{Name: subject}}
+}
+
+// settle notes that a kind's trouble is now with another subject, or with none, and withdraws the
+// report on the former one if no other kind stands behind it.
+func (h *health) settle(kind model.Kind, now string) {
+	was := h.about[kind]
+	if now == "" {
+		delete(h.about, kind)
+	} else {
+		h.about[kind] = now
 	}
+	if was == "" || was == now {
+		return
+	}
+	for _, other := range h.about {
+		if other == was {
+			return
+		}
+	}
+	h.hub.change(func() { h.hub.troubles.Set(subjectKey(was), pending.State{}) })
+}
+
+func (h *health) warn(r *resource, t trouble, message string, err error) {
+	about := string(t) + " " + t.subject(r)
 	if last, ok := h.logged[about]; ok && h.now().Sub(last) < repeat {
 		return
 	}
@@ -146,7 +177,7 @@ func (h *health) recovered(r *resource) {
 	delete(h.since, r.kind)
 	if len(h.since) == 0 {
 		for about := range h.logged {
-			h.logged[about] = h.now().Add(settle - repeat)
+			h.logged[about] = h.now().Add(flapping - repeat)
 		}
 		h.log.WithField("after", lasted.Round(time.Millisecond)).Info("the API server can be read again")
 	}

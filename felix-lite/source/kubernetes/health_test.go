@@ -67,9 +67,33 @@ func TestALastingTroubleIsRepeatedEveryFewMinutesAndAFlappingOneIsNot(t *testing
 	if n := out.count("level=warning"); n != 2 {
 		t.Errorf("%d warnings after flapping, want two", n)
 	}
-	now = now.Add(settle)
+	now = now.Add(flapping)
 	h.outcome(r, err)
 	if n := out.count("level=warning"); n != 3 {
 		t.Errorf("%d warnings when it stays, want three", n)
+	}
+}
+
+func TestAReportIsWithdrawnWhenTheLastResourceBehindItRecovers(t *testing.T) {
+	hub := newHub(nil)
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	h := newHealth(hub, log)
+	reported := func(subject string) bool { return len(hub.troubles.Get(subjectKey(subject)).Errors) > 0 }
+	pods, services := &resources[2], &resources[3]
+
+	h.outcome(pods, apierrors.NewUnauthorized("no"))
+	h.outcome(services, apierrors.NewUnauthorized("no"))
+	h.outcome(pods, nil)
+	if !reported("API server") {
+		t.Error("withdrawn although services still fail")
+	}
+	h.outcome(services, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", errors.New("no")))
+	if reported("API server") || !reported("services") {
+		t.Error("the trouble became another, the report did not")
+	}
+	h.outcome(services, nil)
+	if reported("services") {
+		t.Error("still reported after recovery")
 	}
 }

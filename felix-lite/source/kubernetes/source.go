@@ -20,7 +20,7 @@ import (
 )
 
 // KindSource is the kind under which trouble with the API server is reported; the name is that of
-// the resource that can not be read. A Change of this kind never has an object: it says that the
+// the resource that can not be read, or "API server" where it is the same for all. A Change of this kind never has an object: it says that the
 // trouble is over.
 const KindSource model.Kind = "Source"
 
