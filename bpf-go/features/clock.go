@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/objects"
 )
@@ -27,11 +28,7 @@ type Clock struct {
 // rates are the values that a kernel can be configured with.
 var rates = []uint32{100, 250, 300, 1000}
 
-// measure is how long the clock is watched to tell the rates apart: 250 and 300 differ by 2 jiffies
-// in 40 ms.
-const measure = 40 * time.Millisecond
-
-// OpenClock loads the program and finds out the clock's rate, which takes a twentieth of a second.
+// OpenClock loads the program and finds out the clock's rate.
 func OpenClock() (*Clock, error) {
 	spec, err := objects.Spec(objects.Clock)
 	if err != nil {
@@ -90,31 +87,17 @@ func (c *Clock) ToDuration(jiffies uint64) time.Duration {
 	return time.Duration(jiffies) * time.Second / time.Duration(c.HZ)
 }
 
-// edge waits for the counter to change, so that both ends of the measurement lie on a change.
-func (c *Clock) edge() (uint64, time.Time, error) {
-	first, err := c.Jiffies()
-	for err == nil {
-		var now uint64
-		if now, err = c.Jiffies(); now != first && err == nil {
-			return now, time.Now(), nil
-		}
-	}
-	return 0, time.Time{}, err
-}
-
+// findRate asks for the resolution of the coarse clock, which is one tick (KTIME_LOW_RES): exact and
+// instant, where counting jiffies against the time errs on a busy machine.
 func (c *Clock) findRate() error {
-	j0, t0, err := c.edge()
-	if err != nil {
-		return err
+	var tick unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {
+		return fmt.Errorf("resolution of the coarse clock: %w", err)
 	}
-	timer := time.NewTimer(measure)
-	defer timer.Stop()
-	<-timer.C
-	j1, t1, err := c.edge()
-	if err != nil {
-		return err
+	if tick.Nano() <= 0 {
+		return fmt.Errorf("resolution of the coarse clock is %d ns", tick.Nano())
 	}
-	c.HZ = nearest(float64(j1-j0) / t1.Sub(t0).Seconds())
+	c.HZ = nearest(1e9 / float64(tick.Nano()))
 	return nil
 }
 
