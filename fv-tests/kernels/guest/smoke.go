@@ -5,10 +5,91 @@ package main
 import (
 	"fmt"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/bpf-go/variants"
 )
 
 // echoPort is where every echo server listens; services have ports of their own.
 const echoPort = 7777
+
+// Ports of the services on serviceVIP, and NodePorts.
+const (
+	portLocal   = 80 // backend a2
+	portSelf    = 81 // backend a1, which is also the client
+	portRemote  = 82 // backend b1
+	portEmpty   = 83 // no backend
+	nodePort    = 30080
+	nodePortFar = 30081
+)
+
+// smokeService is a service port with at most one endpoint; the same for TCP and UDP.
+type smokeService struct {
+	id       uint32
+	port     uint16
+	backend  string // pod; empty: none
+	nodePort bool   // on every node's address, else on serviceVIP
+}
+
+var smokeServices = []smokeService{
+	{id: 1, port: portLocal, backend: "a2"},
+	{id: 2, port: portSelf, backend: "a1"},
+	{id: 3, port: portRemote, backend: "b1"},
+	{id: 4, port: portEmpty},
+	{id: 5, port: nodePort, backend: "a2", nodePort: true},
+	{id: 6, port: nodePortFar, backend: "b1", nodePort: true},
+}
+
+type protocol struct {
+	name   string
+	number uint8
+}
+
+var protocols = []protocol{{"tcp", unix.IPPROTO_TCP}, {"udp", unix.IPPROTO_UDP}}
+
+// smokePath is one way that packets take, tried in both families and over both protocols.
+type smokePath struct {
+	name string
+	from string // pod, or outside
+	to   func(w *world, family layout.Family) netip.AddrPort
+	// server is who must answer, and see the client by its own address. Empty: a refusal is wanted.
+	server string
+	// client is whom the server takes the client for, if not for the client itself.
+	client string
+	// counted has moved, on some interface of some node: another way of getting there is a failure.
+	counted layout.Counter
+}
+
+var smokePaths = []smokePath{
+	{"pod to pod on the same node", "a1", toPod("a2"), "a2", "", layout.CountRedirectPeer},
+	{"pod to pod on the other node", "a1", toPod("b1"), "b1", "", layout.CountRedirectTunnel},
+	{"pod to service, backend on the same node", "a1", toVIP(portLocal), "a2", "", layout.CountRedirectPeer},
+	{"pod to service, backend on the other node", "a1", toVIP(portRemote), "b1", "", layout.CountRedirectTunnel},
+	{"pod to service, backend is itself", "a1", toVIP(portSelf), "a1", "node-a", layout.CountHairpin},
+	{"pod to service without backends", "a1", toVIP(portEmpty), "", "", layout.DropNoBackend},
+	{"outside to NodePort, backend on that node", "outside", toNode(0, nodePort), "a2", "", layout.CountDNAT},
+	{"outside to NodePort, backend on the other node", "outside", toNode(0, nodePortFar), "b1", "", layout.CountRedirectTunnel},
+}
+
+func toPod(name string) func(*world, layout.Family) netip.AddrPort {
+	return func(w *world, family layout.Family) netip.AddrPort {
+		return netip.AddrPortFrom(w.pod(name).addrs.of(family), echoPort)
+	}
+}
+
+func toVIP(port uint16) func(*world, layout.Family) netip.AddrPort {
+	return func(_ *world, family layout.Family) netip.AddrPort {
+		return netip.AddrPortFrom(serviceVIP.of(family), port)
+	}
+}
+
+func toNode(i int, port uint16) func(*world, layout.Family) netip.AddrPort {
+	return func(w *world, family layout.Family) netip.AddrPort {
+		return netip.AddrPortFrom(w.nodes[i].addrs.of(family), port)
+	}
+}
 
 // runSmoke sends real packets through the real programs.
 func runSmoke(r *reporter) {
@@ -23,13 +104,67 @@ func runSmoke(r *reporter) {
 	}
 	// Without programs the kernel routes between the pods of a node: what fails here is no fault of
 	// the datapath.
-	for _, family := range []int{4, 6} {
-		for _, proto := range []string{"tcp", "udp"} {
-			r.check(fmt.Sprintf("%s%d pod to pod on the same node, by the kernel alone", proto, family), func() error {
-				return w.expect("a1", proto, netip.AddrPortFrom(w.pod("a2").addrs.of(family), echoPort), "a2", w.pod("a1").addrs.of(family))
-			})
+	control := smokePaths[0]
+	control.counted = noCounter
+	w.tryAll(r, control, ", by the kernel alone")
+	for _, n := range w.nodes {
+		if !r.check("programs on "+n.name, func() error { return n.startDataplane(w) }) {
+			return
+		}
+		defer n.dp.close()
+	}
+	for _, path := range smokePaths {
+		w.tryAll(r, path, "")
+	}
+}
+
+// tryAll tries a path in both families and over both protocols.
+func (w *world) tryAll(r *reporter, path smokePath, suffix string) {
+	for _, family := range variants.Families {
+		for _, proto := range protocols {
+			before := w.counters()
+			name := fmt.Sprintf("%s %s %s%s", proto.name, family, path.name, suffix)
+			if !r.check(name, func() error { return w.try(path, proto, family, before) }) {
+				r.note("counters that moved:%s", w.counters().since(before))
+			}
 		}
 	}
+}
+
+// try makes one connection and checks who answered and how it was carried.
+func (w *world) try(path smokePath, proto protocol, family layout.Family, before counters) error {
+	target := path.to(w, family)
+	from, client := w.client(path.from)
+	if path.server == "" {
+		if err := refused(from, proto.name, target); err != nil {
+			return err
+		}
+	} else {
+		if path.client != "" {
+			_, client = w.client(path.client)
+		}
+		hello, err := echo(from, proto.name, target)
+		if err != nil {
+			return err
+		}
+		if want := greeting(path.server, client.of(family)); hello != want {
+			return fmt.Errorf("answer %q, want %q", hello, want)
+		}
+	}
+	return w.counters().judge(before, path.counted)
+}
+
+// client finds who connects: a pod, a node, or the machine outside.
+func (w *world) client(name string) (*namespace, addrs) {
+	if p := w.pod(name); p != nil {
+		return p.ns, p.addrs
+	}
+	for _, n := range w.nodes {
+		if n.name == name {
+			return n.ns, n.addrs
+		}
+	}
+	return w.outside, outsideAddr
 }
 
 // pod finds a pod of the topology.
@@ -54,18 +189,6 @@ func (w *world) startServers() error {
 			}
 			w.servers = append(w.servers, server)
 		}
-	}
-	return nil
-}
-
-// expect connects from a pod and checks who answers, and whom it takes the client for.
-func (w *world) expect(from, proto string, target netip.AddrPort, server string, client netip.Addr) error {
-	hello, err := echo(w.pod(from).ns, proto, target)
-	if err != nil {
-		return err
-	}
-	if want := greeting(server, client); hello != want {
-		return fmt.Errorf("answer %q, want %q", hello, want)
 	}
 	return nil
 }

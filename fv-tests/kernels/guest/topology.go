@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
 )
 
 // The smoke test's world: two nodes and an outside client on one Ethernet segment, two pods on the
@@ -40,9 +42,9 @@ var (
 // addrs is an address in both families.
 type addrs struct{ v4, v6 netip.Addr }
 
-// of returns the address of a family: 4 or 6.
-func (a addrs) of(family int) netip.Addr {
-	if family == 6 {
+// of returns the address of a family.
+func (a addrs) of(family layout.Family) netip.Addr {
+	if family == layout.FamilyV6 {
 		return a.v6
 	}
 	return a.v4
@@ -77,6 +79,7 @@ type node struct {
 	pods  []*pod
 
 	uplinkIndex, tunnelIndex int
+	dp                       *dataplane
 }
 
 // describeNode plans a node and its pods: node 1 is 192.168.77.1, with pods in 10.65.1.0/24.
