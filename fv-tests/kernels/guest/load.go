@@ -25,7 +25,7 @@ const verifierLogTail = 25
 // refused one hides no other. All share one set of maps, as on a node: a prog_array that does not
 // take every program shows here.
 func runLoad(r *reporter) {
-	r.note("%-15s %-16s %5s %6s %9s %7s %6s %9s %6s %7s", "object", "program", "feat", "insns", "verified",
+	r.note("%-15s %-16s %6s %9s %7s %6s %9s %6s %7s", "object", "program", "insns", "verified",
 		"states", "peak", "per insn", "stack", "ms")
 	wanted, err := regexp.Compile(r.match)
 	if err != nil {
@@ -57,43 +57,35 @@ func runLoad(r *reporter) {
 	}
 }
 
-// loadProgram loads one program of an object: with no feature and with all that this kernel has,
-// for the verifier sees only the code that the constants leave.
+// loadProgram loads one program of an object with the constants that an agent sets on this kernel:
+// the verifier sees only the code that they leave.
 func loadProgram(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object, program string) error {
-	configs := []layout.Feature{0}
-	if constants := spec.Variables["CFG"]; constants != nil && constants.Size() == uint32(binary.Size(layout.Config{})) {
-		configs = append(configs, kernelFeatures())
-	}
-	var problems []error
-	for _, features := range configs {
-		stats, took, err := loadWith(maps, spec, program, features, ebpf.LogLevelStats)
-		if err != nil {
-			// Once more, for the instructions that led there.
-			_, _, err = loadWith(maps, spec, program, features, ebpf.LogLevelBranch)
-			r.note("%s", refusal(err))
-			problems = append(problems, fmt.Errorf("features %d: %s", features, reasonOf(err)))
-			continue
+	stats, took, err := loadWith(maps, spec, program, ebpf.LogLevelStats)
+	if err != nil {
+		// Once more, for the instructions that led there.
+		if _, _, again := loadWith(maps, spec, program, ebpf.LogLevelBranch); again != nil {
+			err = again
 		}
-		r.note("%-15s %-16s %5d %6d %9d %7d %6d %9d %6s %7.1f", object, program, features, stats.instructions,
-			stats.verified, stats.totalStates, stats.peakStates, stats.statesPerInsn, stats.stack,
-			float64(took.Microseconds())/1000)
-		if err := stats.judge(); err != nil {
-			problems = append(problems, fmt.Errorf("features %d: %w", features, err))
-		}
+		r.note("%s", refusal(err))
+		return errors.New(reasonOf(err))
 	}
-	return errors.Join(problems...)
+	r.note("%-15s %-16s %6d %9d %7d %6d %9d %6s %7.1f", object, program, stats.instructions,
+		stats.verified, stats.totalStates, stats.peakStates, stats.statesPerInsn, stats.stack,
+		float64(took.Microseconds())/1000)
+	return stats.judge()
 }
 
 // loadWith loads a single program with its constants set.
-func loadWith(maps sharedMaps, spec *ebpf.CollectionSpec, program string, features layout.Feature, log ebpf.LogLevel) (verifierStats, time.Duration, error) {
+func loadWith(maps sharedMaps, spec *ebpf.CollectionSpec, program string, log ebpf.LogLevel) (verifierStats, time.Duration, error) {
 	one := spec.Copy()
 	for name := range one.Programs {
 		if name != program {
 			delete(one.Programs, name)
 		}
 	}
-	if features != 0 {
-		if err := one.Variables["CFG"].Set(loadConfig(features)); err != nil {
+	// A preamble has constants of its own, and no branch that depends on them.
+	if constants := one.Variables["CFG"]; constants != nil && constants.Size() == uint32(binary.Size(layout.Config{})) {
+		if err := constants.Set(loadConfig(kernelFeatures())); err != nil {
 			return verifierStats{}, 0, fmt.Errorf("set constants: %w", err)
 		}
 	}

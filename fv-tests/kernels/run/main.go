@@ -31,6 +31,7 @@ type options struct {
 	only     string
 	match    string
 	refresh  bool
+	nice     int
 	timeout  time.Duration
 }
 
@@ -42,7 +43,8 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "comma-separated suites of the guest (default: all)")
 	flag.StringVar(&o.match, "match", "", "regular expression: load only the programs whose object/program it matches")
 	flag.BoolVar(&o.refresh, "refresh", false, "look for newer kernel packages first")
-	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "longest time for one kernel")
+	flag.IntVar(&o.nice, "nice", kernels.DefaultMachine.Niceness, "niceness of QEMU: at 19 it waits for everything else on a busy machine")
+	flag.DurationVar(&o.timeout, "timeout", 40*time.Minute, "longest time for one kernel")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -118,7 +120,9 @@ func runOn(ctx context.Context, o options, cache string, k kernels.Kernel, guest
 		args = append(args, "-match="+o.match)
 	}
 	fmt.Printf("\n=== kernel %s (%s)\n", k.Version, image.Release)
-	report, err := kernels.DefaultMachine.Boot(ctx, image, guest, args, func(line string) {
+	machine := kernels.DefaultMachine
+	machine.Niceness = o.nice
+	report, err := machine.Boot(ctx, image, guest, args, func(line string) {
 		fmt.Printf("%-4s | %s\n", k.Version, line)
 		fmt.Fprintln(log, line)
 	})
