@@ -128,6 +128,11 @@ func (a *Agent) prepare() error {
 		return fmt.Errorf("policies and earlier programs: %w", err)
 	}
 	a.tunnel = newTunnel(a.netlink, &a.cfg, a.log, a.now)
+	g, err := a.maps.Globals.Read()
+	if err != nil {
+		return err
+	}
+	a.tunnel.told = int(g.TunnelIfindex)
 	a.tables = newTables(tableOps{a.maps.Frontends, a.maps.Backends, a.maps.Routes})
 	if a.kernel, err = routetable.New(routetable.Options{Namespace: a.ns, OwnInterface: a.ownInterface}); err != nil {
 		return err

@@ -55,6 +55,7 @@ type tunnel struct {
 	mtu     int  // wanted
 	dirty   bool // to be looked at in the next pass
 	ifindex int  // 0: not there
+	told    int  // the index that the datapath was last told
 	failure error
 	retry   backoff
 }
@@ -79,13 +80,13 @@ func (t *tunnel) onLinks(links map[int]endpoints.Link) {
 	}
 }
 
-// ensure repairs the device where that is due, and reports whether its index is another one now.
+// ensure repairs the device where that is due, and reports whether its index is another one than the
+// datapath knows.
 func (t *tunnel) ensure() bool {
 	now := t.now()
 	if !t.dirty || !t.retry.due(now) {
 		return false
 	}
-	before := t.ifindex
 	ifindex, changed, err := endpoints.EnsureTunnel(t.handle, endpoints.TunnelSpec{Port: t.port, MTU: t.mtu})
 	if err != nil {
 		delay := t.retry.failed(now)
@@ -100,5 +101,7 @@ func (t *tunnel) ensure() bool {
 	if changed {
 		t.log.WithFields(logrus.Fields{"ifindex": ifindex, "mtu": t.mtu}).Info("overlay device set up")
 	}
-	return ifindex != before
+	moved := ifindex != t.told
+	t.told = ifindex
+	return moved
 }
