@@ -89,9 +89,10 @@ func TestBadManifestsAreReportedAndTheRestWorks(t *testing.T) {
 		waitBackends(t, l, vip, 1)
 	})
 	t.Run("a field nobody knows", func(t *testing.T) {
-		vip := netip.MustParseAddrPort("10.96.8.2:80")
-		write("unknown.yaml", strings.Replace(serviceManifest("unknown", vip, "name: far4", ""), "spec:", "spec:\n  noSuchField: 7", 1))
-		waitBackends(t, l, vip, 1)
+		service := serviceManifest("unknown", netip.MustParseAddrPort("10.96.8.2:80"), "name: far4", "")
+		write("unknown.yaml", strings.Replace(service, "spec:", "spec:\n  noSuchField: 7", 1))
+		waitLog(t, l.Nodes[0], "default/unknown", "noSuchField")
+		smoke(t, l, "with an unknown field")
 	})
 	t.Run("a Service with an address that is none", func(t *testing.T) {
 		bad := strings.Replace(serviceManifest("bad-address", netip.MustParseAddrPort("10.96.8.3:80"), "name: far4", ""), "10.96.8.3", "10.96.8.300", 2)
