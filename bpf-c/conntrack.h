@@ -212,8 +212,8 @@ INLINE __u8 tcp_scale_option(struct __sk_buff *skb, __u32 l4_off)
 	if (bpf_skb_load_bytes(skb, l4_off + 12, &doff, 1))
 		return 0xff;
 	end = l4_off + (doff >> 4) * 4;
-#pragma unroll
 	for (i = 0; i < 10; i++) {
+		off = forget(off, end); /* or each option's length would double the paths */
 		if (off + 1 > end || bpf_skb_load_bytes(skb, off, b, 1) || b[0] == 0)
 			break;
 		if (b[0] == 1) {
@@ -250,9 +250,14 @@ INLINE struct cali_ct_value *ct_confirm_one(const struct cali_ct_key *k, struct 
 }
 
 /* Confirms the half-open flow st->ct_key: both entries, approvals and TCP state of each carried to the
- * other. The entry's new place, or NULL when the table is full. */
+ * other. The entry's new place, or NULL when the table is full: then the entry stays as it was, and the
+ * next packet tries again. */
 INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, struct cali_state *st, struct cali_ct_value *v)
 {
+	struct cali_ct_value *confirmed = NULL;
+	bool room = true;
+	__u8 state = v->tcp_state;
+
 	ct_set_state(v, st->ev.proto, CALI_CT_ESTABLISHED);
 	if (v->type != CALI_CT_NORMAL) {
 		struct cali_ct_value *twin;
@@ -272,20 +277,22 @@ INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, struct cali_state
 				twin->leg[1] = v->leg[1];
 				v->leg[0] = twin->leg[0];
 			}
-			if (!ct_confirm_one(&tk, twin))
-				return NULL;
+			room = ct_confirm_one(&tk, twin) != NULL;
 		}
 	}
-	v = ct_confirm_one(&st->ct_key, v);
-	if (v)
+	if (room)
+		confirmed = ct_confirm_one(&st->ct_key, v);
+	if (confirmed)
 		count(skb, CALI_COUNT_PROMOTED);
-	return v;
+	else
+		ct_set_state(v, st->ev.proto, state);
+	return confirmed;
 }
 
 /* SYN, FIN and RST: the packets that change a flow's state, in both entries. Returns false when the
  * entry is over and the packet starts a new flow. */
 INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, struct cali_ct_value *v,
-			 __u32 leg, bool half, struct pkt *p, __u32 now)
+			 __u32 leg, bool half, struct pkt *p, __u8 scale, __u32 now)
 {
 	struct cali_ct_value *twin = NULL;
 	struct cali_ct_key tk;
@@ -318,8 +325,6 @@ INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, str
 		return true;
 	}
 	if ((p->tcp_flags & TCP_SYN) && v->tcp_state <= CALI_CT_REPLIED) {
-		__u32 scale = forget(tcp_scale_option(skb, p->l4_off), now);
-
 		ct_leg_scale(from, scale);
 		from->flags |= CALI_LEG_SYN;
 		if (leg && v->tcp_state == CALI_CT_NEW && (p->tcp_flags & TCP_ACK))
