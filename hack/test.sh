@@ -34,7 +34,7 @@ functional="$(grep '/fv-tests/' <<<"$packages")"
 # shellcheck disable=SC2086 # lists of packages
 {
 	stage "unit and program tests" go test -timeout 10m $unit
-	[ -z "$functional" ] || stage "functional tests" go test -p 1 -v -timeout 15m $functional
+	[ -z "$functional" ] || stage "functional tests" go test -count=1 -p 1 -v -timeout 15m $functional
 }
 
 # Lines of -v output: "    --- SKIP: TestX (0.00s)" with the reason behind it.
