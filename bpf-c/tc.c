@@ -312,6 +312,8 @@ int cali_flow(struct __sk_buff *skb)
 	if (!g || !st)
 		return drop(skb, CALI_DROP_NO_STATE);
 	pkt_from_state(&p, st);
+	if (p.proto == IPPROTO_TCP && (p.tcp_flags & TCP_SYN))
+		st->tcp_scale = tcp_scale_option(skb, p.l4_off);
 	swapped = ct_key_make(&st->ct_key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
 	if (st->flags & CALI_ST_NOT_CONFIRMED)
 		v = ct_find_half(&st->ct_key, &half);
@@ -334,7 +336,7 @@ int cali_flow(struct __sk_buff *skb)
 		leg = forget(ct_leg(v, swapped), st->now) & 1;
 		if (p.proto == IPPROTO_TCP) {
 			if (p.tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) {
-				if (!ct_tcp_event(skb, &st->ct_key, v, leg, half, &p, st->now))
+				if (!ct_tcp_event(skb, &st->ct_key, v, leg, half, &p, st->tcp_scale, st->now))
 					v = NULL; /* a closed flow's numbers are used again */
 			} else {
 				ct_track_seq(&v->leg[leg], &p);
@@ -425,8 +427,6 @@ int cali_new_flow(struct __sk_buff *skb)
 					       : answer_rst(skb, CALI_DROP_EXPIRED_FLOW);
 	if (st->ev.proto == IPPROTO_TCP && !syn)
 		return mid_flow(skb, st, g, fe || rt_local_pod(dst_flags));
-	if (st->ev.proto == IPPROTO_TCP)
-		st->tcp_scale = tcp_scale_option(skb, st->l4_off);
 
 	if (fe) {
 		enum nat_result nat;
