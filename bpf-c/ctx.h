@@ -70,15 +70,16 @@ INLINE void count(struct __sk_buff *skb, enum cali_counter c)
 {
 	struct cali_counter_row *r = counter_row(skb);
 
+	/* The reason may come from far: the verifier must see here that it is inside the row. */
 	if (r)
-		r->count[c]++;
+		r->count[(__u32)c & (CALI_COUNTER_MAX - 1)]++;
 }
 
 /* Counts in a row that the caller has looked up already, or looks it up: NULL is known at compile time. */
 INLINE void bump(struct __sk_buff *skb, struct cali_counter_row *r, enum cali_counter c)
 {
 	if (r)
-		r->count[c]++;
+		r->count[(__u32)c & (CALI_COUNTER_MAX - 1)]++;
 	else
 		count(skb, c);
 }

@@ -83,6 +83,8 @@ INLINE int parse_l4(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	}
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
+	opaque(off);
+	off &= 0x3ff;
 	if (p->proto == IPPROTO_TCP) {
 		struct tcphdr *th = data + off;
 		__u32 doff;
@@ -147,7 +149,8 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	tot = bpf_ntohs(ip->tot_len);
 	if (!tot && skb->gso_size) /* BIG TCP: longer than the field holds */
 		tot = 0xffff;
-	if (ip->version != 4 || ihl < sizeof(*ip) || tot < ihl ||
+	/* tot against a constant first: an old verifier follows "tot is 0, and not below ihl" to its end. */
+	if (ip->version != 4 || tot < sizeof(*ip) || ihl < sizeof(*ip) || tot < ihl ||
 	    (tot != 0xffff && tot > skb->len - L2_LEN)) {
 		*verdict = bad_packet(skb, CALI_DROP_MALFORMED);
 		return PARSE_VERDICT;

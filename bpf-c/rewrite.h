@@ -100,8 +100,13 @@ INLINE bool rewrite_tuple(struct __sk_buff *skb, const struct pkt *p, const stru
 	ip->daddr = rw->dst.w[0];
 #endif
 	if (has_ports && (p->sport_be != rw->sport_be || p->dport_be != rw->dport_be)) {
-		__be16 *l4 = data + off;
+		__be16 *l4;
 
+		/* Through a register of its own: a 16-bit value that was kept on the stack is worth
+		 * 65535 to the verifier, and then no comparison with the end gives it a range. */
+		opaque(off);
+		off &= 0x3ff;
+		l4 = data + off;
 		/* SCTP's CRC32c covers the ports and can not be patched. */
 		if ((void *)(l4 + 2) > end || p->proto == IPPROTO_SCTP)
 			return false;

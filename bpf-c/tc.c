@@ -133,6 +133,7 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 
 	xlate = forget(xlate, now) & 1;
 	kind = forget(kind, now);
+	zero(hop);
 	why = fwd_check(skb, p, &src, &dst, &kind, g, &hop, &mtu);
 	if (unlikely(why != FWD_OK)) {
 		struct cali_state *st = get_state(skb);
@@ -222,6 +223,8 @@ int cali_main(struct __sk_buff *skb)
 	r = counter_row(skb);
 	if (r)
 		r->count[CALI_COUNT_TOTAL]++;
+	/* Before 5.18 a stack slot that some path has not written can not be read on any. */
+	zero(p);
 	rc = parse(skb, &p, &verdict);
 	if (rc == PARSE_VERDICT)
 		return verdict;
@@ -555,6 +558,7 @@ int cali_accepted(struct __sk_buff *skb)
 	}
 	pkt_from_state(&p, st);
 	kind = st->fwd;
+	zero(hop);
 	why = fwd_check(skb, &p, &st->ev.post_nat_src, &st->ev.post_nat_dst, &kind, g, &hop, &mtu);
 	if (why != FWD_OK)
 		return problem(skb, st, why, mtu);
@@ -606,6 +610,8 @@ int cali_icmp_inner(struct __sk_buff *skb)
 	pkt_from_state(&p, st);
 	if (p.l4_off > 512)
 		return drop(skb, CALI_DROP_ICMP_INNER);
+	zero(rw);
+	zero(hop);
 	rel = related_translate(skb, &p, &v, &back_leg, &rw);
 	if (rel == RELATED_BROKEN)
 		return FAIL_CLOSED ? drop(skb, CALI_DROP_ICMP_INNER) : not_ours(skb, &p, g);
