@@ -92,17 +92,6 @@ func TestEveryVariantLoadsWithReserveAndUsesTheNodesMaps(t *testing.T) {
 	}
 }
 
-func TestAllLoadsTheWholeGeneration(t *testing.T) {
-	all, err := All(config, nodeMaps(t).Raw())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer CloseAll(all)
-	if len(all) != 24 {
-		t.Errorf("%d objects, want 24", len(all))
-	}
-}
-
 func TestPoliciesAndPreambleLoad(t *testing.T) {
 	set := nodeMaps(t)
 	policies, err := Policies(config, set.Raw())
