@@ -166,9 +166,19 @@ func (a *Agent) prepareEndpoints() error {
 		return fmt.Errorf("read interfaces of an earlier run: %w", err)
 	}
 	a.endpoints = endpoints.NewManager(endpoints.Options{Classify: a.classify, Families: families,
-		IfaceSlots: a.maps.Counters.Slots(), EPSlots: 1 << 16, Dataplane: a.dataplane, Status: status, Now: a.now,
+		IfaceSlots: a.maps.Counters.Slots(), EPSlots: a.endpointSlots(), Dataplane: a.dataplane, Status: status, Now: a.now,
 		Log: a.log.WithField("component", "endpoints")}, known)
 	return nil
+}
+
+// endpointSlots is how many numbers there are for endpoints: that of policy generations, which the
+// conntrack entries of an endpoint's flows are compared with, and what fits into those entries.
+func (a *Agent) endpointSlots() uint32 {
+	size := uint32(1 << 16)
+	if m := a.maps.Raw()["cali_ep_gen2"]; m != nil {
+		size = min(size, m.MaxEntries())
+	}
+	return size
 }
 
 // seed tells the calculators what the maps hold, so that ids and places survive a restart.

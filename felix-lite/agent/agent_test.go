@@ -128,7 +128,13 @@ status: {phase: Running, podIP: 10.66.0.2, podIPs: [{ip: 10.66.0.2}], conditions
 			t.Errorf("%d writes", got)
 		}
 	})
-	n.step(t, "a restart adopts what is there and writes nothing anew", func(t *testing.T) { restart(t, n, &r) })
+	n.step(t, "a restart adopts what is there and writes nothing anew", func(t *testing.T) {
+		for i := 3; i <= 5; i++ {
+			n.pod(i)
+			n.waitPod(i)
+		}
+		restart(t, n, &r)
+	})
 	n.step(t, "a pod that goes while no agent runs is cleaned up at the next start", func(t *testing.T) {
 		n.pod(2)
 		n.waitPod(2)

@@ -240,6 +240,9 @@ func (m *Manager) adopt(l Link, class layout.Class) *iface {
 
 // refresh computes what the interface is to carry, and starts the machine where that is not what it has.
 func (m *Manager) refresh(rec *iface) {
+	if rec.want.Class == layout.ClassWEP && !m.filesSynced {
+		return // whose interface it is will be known when the endpoint files have been read
+	}
 	rec.want.Flags = layout.IFFReady | layout.IFFManaged | m.opts.Families
 	policy := uint32(layout.PolicyAllow)
 	if rec.want.Class == layout.ClassWEP {

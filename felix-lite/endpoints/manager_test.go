@@ -290,14 +290,27 @@ func TestSlotsSurviveARestartAndRowsAreZeroedOnReuse(t *testing.T) {
 }
 
 func TestAnInterfaceThatWasReadyStaysRoutedWhileItIsAttachedAnew(t *testing.T) {
-	mt := newManagerTest(t, Known{Ifindex: 5, Name: "cali1", IfaceSlot: 7, EPSlot: 3, Ready: true})
+	for _, linksFirst := range []bool{false, true} {
+		t.Run(fmt.Sprintf("links told first: %v", linksFirst), func(t *testing.T) { staysRouted(t, linksFirst) })
+	}
+}
+
+func staysRouted(t *testing.T, linksFirst bool) {
+	mt := newManagerTest(t, Known{Ifindex: 5, Name: "cali1", IfaceSlot: 7, EPSlot: 3, Ready: true},
+		Known{Ifindex: 6, Name: "cali2", IfaceSlot: 8, EPSlot: 4, Ready: true})
+	links := LinkBatch{Full: true, Links: []Link{link(5, "cali1")}}
+	if linksFirst {
+		mt.OnLinks(links)
+	}
 	mt.OnFiles(files.Batch{endpoint("a", "cali1", "10.0.0.1")})
-	mt.OnLinks(LinkBatch{Full: true, Links: []Link{link(5, "cali1")}})
+	if !linksFirst {
+		mt.OnLinks(links)
+	}
 	if usable, gone := mt.Changed(); len(usable) != 1 || len(gone) != 0 || usable[0].EPSlot != 3 {
 		t.Fatalf("usable %v, gone %v", usable, gone)
 	}
 	mt.run()
-	if got := mt.dp.take(); got != "attach cali1, publish cali1" {
+	if got := mt.dp.take(); got != "withdraw 6, attach cali1, publish cali1" {
 		t.Fatalf("got %s", got)
 	}
 }

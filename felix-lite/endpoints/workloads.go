@@ -78,6 +78,9 @@ func (m *Manager) OnFiles(b files.Batch) {
 	}
 	if first {
 		m.removeOldStatuses()
+		for _, index := range slices.Sorted(maps.Keys(m.ifaces)) {
+			m.refresh(m.ifaces[index])
+		}
 	}
 }
 
