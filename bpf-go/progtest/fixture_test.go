@@ -37,21 +37,25 @@ const (
 
 // step is one packet.
 type step struct {
-	before func(*run) // what happens between the packets
-	at     string     // the hook: "from_wep podA"
-	send   packet
-	mark   layout.Mark
-	gso    uint32 // segment size of a packet that is still to be segmented
-	outer  string // the node that it came from by the tunnel
-	tag    bool   // it carries a VLAN tag beside the data, as devices with offload hand it up
-	deny   bool   // the interface's policy denies; else it allows
-	trace  bool   // a dry run
+	before     func(*run) // what happens between the packets
+	at         string     // the hook: "from_wep podA"
+	send       packet
+	mark       layout.Mark
+	gso        uint32           // segment size of a packet that is still to be segmented
+	outer      string           // the node that it came from by the tunnel
+	tag        bool             // it carries a VLAN tag beside the data, as devices with offload hand it up
+	deny       bool             // the interface's policy denies; else it allows
+	trace      bool             // a dry run
+	ifaceFlags layout.IfaceFlag // of the interface, beside ready
 
 	want    verdict
 	out     *packet // as it leaves; nil: as it came
 	marked  layout.Mark
 	counted []layout.Counter // beside CountTotal; twice where counted twice
 }
+
+// steps are packets in their order.
+type steps []step
 
 type verdict int32
 
@@ -180,7 +184,7 @@ func (r *run) step(s step) {
 	in := progrun.Input{
 		Packet: slices.Clone(frame), Ifindex: r.ifindex[name], Mark: markBits(s.mark), GSOSize: s.gso,
 		CB: [5]uint32{
-			layout.CBIface: i.slot, layout.CBFlags: uint32(layout.IFFReady), layout.CBPolicy: uint32(layout.PolicyAllow),
+			layout.CBIface: i.slot, layout.CBFlags: uint32(layout.IFFReady | s.ifaceFlags), layout.CBPolicy: uint32(layout.PolicyAllow),
 			layout.CBEP: i.ep,
 		},
 	}

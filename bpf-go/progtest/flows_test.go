@@ -124,8 +124,8 @@ func (f flow) ack() step {
 }
 
 // open is the whole handshake.
-func (f flow) open(then ...step) []step {
-	return append([]step{f.syn(), f.judge(), f.synAck(), f.ack()}, then...)
+func (f flow) open(then ...step) steps {
+	return append(steps{f.syn(), f.judge(), f.synAck(), f.ack()}, then...)
 }
 
 // sends is a segment of the client in a confirmed flow; slow if its flags take it out of the fast path.

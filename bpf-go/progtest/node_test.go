@@ -200,6 +200,7 @@ func (n *node) wire() error {
 			if err := netlink.RouteAdd(&netlink.Route{
 				LinkIndex: eth0.Attrs().Index, Dst: netlink.NewIPNet(addrOf(route.to, family).AsSlice()),
 				Gw: addrOf(route.via, family).AsSlice(), MTU: route.mtu,
+				MTULock: route.mtu != 0, // else IPv4 forwarding goes by the device's
 			}); err != nil {
 				return fmt.Errorf("route to %s: %w", route.to, err)
 			}
