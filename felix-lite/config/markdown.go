@@ -14,8 +14,9 @@ func Markdown() string {
 # Configuration
 
 Every setting has one name in three spellings: a field of the YAML file given with ` + "`--config`" + ` (or
-` + "`" + EnvFile + "`" + `), an environment variable and a flag. A flag takes precedence over the environment, the environment over the file, the file over
-the default. ` + "`felix-lite config`" + ` prints what is in effect and where each value comes from (` + "`-o json`" + ` for programs).
+` + "`" + EnvFile + "`" + `), an environment variable and a flag. A flag takes precedence over the environment,
+the environment over the file, the file over the default. ` + "`felix-lite config`" + ` prints what is in effect and
+where each value comes from (` + "`-o json`" + ` for programs).
 
 ` + "```yaml" + `
 nodeName: node-1
