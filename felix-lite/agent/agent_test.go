@@ -71,7 +71,7 @@ func TestTheLifeOfANode(t *testing.T) {
 			!strings.Contains(neigh, "fd00:65::1 lladdr 02:00:00:00:00:01") {
 			t.Errorf("neighbours: %s", neigh)
 		}
-		filters := testenv.Run(t, "tc", "filter", "show", "dev", "cali1", "ingress")
+		filters := testenv.Run(t, "tc", "filter", "show", "dev", "cali1", "egress")
 		if !strings.Contains(filters, "felix-lite") {
 			t.Errorf("filters: %s", filters)
 		}

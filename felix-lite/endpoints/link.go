@@ -28,10 +28,8 @@ type Link struct {
 
 // equal reports whether two links are the same in all that anyone here looks at.
 func (l Link) equal(o Link) bool {
-	addrs, others := l.Addrs, o.Addrs
-	l.Addrs, o.Addrs = nil, nil
 	return l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.MAC == o.MAC && l.MTU == o.MTU && l.Up == o.Up &&
-		l.Loopback == o.Loopback && l.Ethernet == o.Ethernet && l.Master == o.Master && l.Parent == o.Parent && slices.Equal(addrs, others)
+		l.Loopback == o.Loopback && l.Ethernet == o.Ethernet && l.Master == o.Master && l.Parent == o.Parent && slices.Equal(l.Addrs, o.Addrs)
 }
 
 // linkFrom converts what netlink says; addresses come by other messages.
