@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -165,8 +164,5 @@ func (n *Node) LogTail(lines int) string {
 
 // CLI is the command line of the agent's binary looking at this node's live maps.
 func (n *Node) CLI(args ...string) []string {
-	return append([]string{n.lab.Options.AgentBinary, "--bpffs-root", n.BPFRoot()}, args...)
+	return append([]string{n.lab.Options.AgentBinary, "--bpffs-root", n.BPFRoot(), "--run-directory", n.RunDirectory()}, args...)
 }
-
-// LogDirectory is where the agent's log and the prober's are.
-func (n *Node) LogDirectory() string { return filepath.Dir(n.LogFile()) }
