@@ -44,6 +44,7 @@ type step struct {
 	gso        uint32           // segment size of a packet that is still to be segmented
 	outer      string           // the node that it came from by the tunnel
 	tag        bool             // it carries a VLAN tag beside the data, as devices with offload hand it up
+	cut        int              // it has this many bytes only: fewer than BPF_PROG_TEST_RUN takes
 	deny       bool             // the interface's policy denies; else it allows
 	trace      bool             // a dry run
 	ifaceFlags layout.IfaceFlag // of the interface, beside ready
@@ -198,7 +199,7 @@ func (r *run) step(s step) {
 		in.GSOSegs = uint32(len(frame))/s.gso + 1
 	}
 	program := r.mains[variant]
-	if s.outer != "" || s.tag {
+	if s.outer != "" || s.tag || s.cut != 0 {
 		before, err := r.prelude(s, v)
 		if err != nil {
 			r.fail("%v", err)

@@ -20,6 +20,7 @@ const (
 	protoSCTP = 132
 	protoICMP = 0xfe // icmp or icmpv6, by family
 	protoGRE  = 47
+	protoRaw  = 0xff // no header behind the network's
 )
 
 // packet describes a packet of either family. Methods return changed copies, so that an expected packet reads as the
@@ -50,6 +51,7 @@ type packet struct {
 	ethertype uint16 // in place of the family's
 	vlan      bool   // a tag in the packet
 	bare      bool   // no Ethernet header
+	disguise  *uint8 // protocol number in place of the true one
 	mangle    func([]byte) []byte
 }
 
@@ -70,7 +72,7 @@ func sctp(src, dst string) packet { return packet{src: src, dst: dst, proto: pro
 
 // other is a packet of a protocol without ports.
 func other(src, dst string, proto uint8) packet {
-	return packet{src: src, dst: dst, proto: proto, payload: 16}
+	return packet{src: src, dst: dst, proto: protoRaw, disguise: &proto, payload: 16}
 }
 
 func ping(src, dst string) packet {
@@ -121,6 +123,24 @@ func (p packet) withExt(kinds ...uint8) packet { p.ext = kinds; return p }
 func (p packet) withoutSum() packet     { p.noSum = true; return p }
 func (p packet) withScale(n int) packet { p.scale = n; return p }
 
+func (p packet) withOptions(n int) packet      { p.options = n; return p }
+func (p packet) fragment(field uint16) packet  { p.frag = field; return p }
+func (p packet) typed(ethertype uint16) packet { p.ethertype = ethertype; return p }
+func (p packet) tagged() packet                { p.vlan = true; return p }
+func (p packet) unfragmented() packet          { p.df = true; return p }
+func (p packet) typeV6(n uint8) packet         { p.icmp[2], p.icmp[3] = n, 0; return p }
+
+// inside makes the packet's protocol another one; what it carries stays.
+func (p packet) inside(proto uint8) packet { p.disguise = &proto; return p }
+
+// padded fills the frame up behind the packet.
+func (p packet) padded() packet {
+	return p.broken(func(b []byte) []byte { return append(b, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff) })
+}
+
+// moreFragments is the bit of the fragment field that says so.
+const moreFragments = 0x2000
+
 // resetFor is the reset that answers a SYN.
 func resetFor(syn packet) packet {
 	return tcp(syn.dst, syn.src, "RA").at(0, syn.seq+1).window(0).mayFragment().back()
@@ -137,6 +157,11 @@ func (p packet) broken(edit func([]byte) []byte) packet { p.mangle = edit; retur
 // setByte changes one byte of the finished frame.
 func (p packet) setByte(offset int, value byte) packet {
 	return p.broken(func(b []byte) []byte { b[offset] = value; return b })
+}
+
+// setBytes changes bytes of the finished frame.
+func (p packet) setBytes(offset int, values ...byte) packet {
+	return p.broken(func(b []byte) []byte { copy(b[offset:], values); return b })
 }
 
 var (
@@ -223,6 +248,9 @@ func (p packet) l3(f layout.Family) []byte {
 }
 
 func (p packet) number(f layout.Family) uint8 {
+	if p.disguise != nil {
+		return *p.disguise
+	}
 	if p.proto != protoICMP {
 		return p.proto
 	}

@@ -5,7 +5,6 @@ package progtest
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -22,6 +21,8 @@ const (
 )
 
 const (
+	refusedByKernel = 99 // verdict of a prelude that could not do its part
+
 	tunInfoIPv6 = 1 // BPF_F_TUNINFO_IPV6
 	vlanProto   = 0x8100
 )
@@ -32,6 +33,18 @@ func (r *run) prelude(s step, v variants.Variant) (*ebpf.Program, error) {
 	code := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
 	if s.outer != "" {
 		code = append(code, tunnelKey(s.outer, r.underlay(s))...)
+	}
+	if s.cut != 0 {
+		code = append(code,
+			asm.Mov.Reg(asm.R1, asm.R6),
+			asm.Mov.Imm(asm.R2, int32(s.cut)),
+			asm.Mov.Imm(asm.R3, 0),
+			asm.FnSkbChangeTail.Call(),
+			asm.JEq.Imm(asm.R0, 0, "cut"),
+			asm.Mov.Imm(asm.R0, refusedByKernel),
+			asm.Return(),
+			asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("cut"),
+		)
 	}
 	if s.tag {
 		code = append(code,
@@ -46,7 +59,7 @@ func (r *run) prelude(s step, v variants.Variant) (*ebpf.Program, error) {
 		asm.LoadMapPtr(asm.R2, r.set.Jump.Raw().FD()),
 		asm.Mov.Imm(asm.R3, int32(v.Slot(layout.SlotMain))),
 		asm.FnTailCall.Call(),
-		asm.Mov.Imm(asm.R0, 99),
+		asm.Mov.Imm(asm.R0, refusedByKernel),
 		asm.Return(),
 	)
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -96,7 +109,7 @@ func tunnelKey(from string, underlay layout.Family) asm.Instructions {
 		asm.Mov.Imm(asm.R4, flags),
 		asm.FnSkbSetTunnelKey.Call(),
 		asm.JEq.Imm(asm.R0, 0, "keyed"),
-		asm.Mov.Imm(asm.R0, math.MaxInt8),
+		asm.Mov.Imm(asm.R0, refusedByKernel),
 		asm.Return(),
 		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("keyed"),
 	)
