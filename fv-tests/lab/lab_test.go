@@ -117,6 +117,9 @@ func TestPodsComeAndGoWhileALabRuns(t *testing.T) {
 	if opened.Pod("extra") == nil {
 		t.Error("another process does not see the new pod in the state file")
 	}
+	if _, err := opened.AddPod(t.Context(), opened.Node("node1"), PodSpec{Name: "theirs"}); err != nil {
+		t.Errorf("another process adds a pod: %v", err)
+	}
 	if err := l.RemovePod(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}

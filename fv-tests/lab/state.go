@@ -34,6 +34,9 @@ func Open(name string) (*Lab, error) {
 	if err := json.Unmarshal(data, l); err != nil {
 		return nil, fmt.Errorf("open lab %s: %w", name, err)
 	}
+	if l.Options.ProbeExecutable, err = os.Executable(); err != nil {
+		return nil, fmt.Errorf("open lab %s: own executable: %w", name, err)
+	}
 	for _, n := range l.Nodes {
 		n.lab = l
 	}

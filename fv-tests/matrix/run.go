@@ -115,10 +115,10 @@ func (c Cell) judge(o *Outcome, l *lab.Lab) {
 	}
 	want := c.client(l).Address(c.IPv6).String()
 	if c.Backend == Itself {
-		// A pod cannot see itself as the client of a packet from outside: the source is the VIP.
-		want = ""
+		// A pod drops packets that come in with its own address: it sees its node as the client.
+		want = l.Nodes[0].Address(c.IPv6).String()
 	}
-	if want != "" && r.Clients[want] != 1 {
+	if r.Clients[want] != 1 {
 		o.problem("want the backend to see %s, have %s", want, r)
 	}
 }
