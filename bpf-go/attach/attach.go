@@ -6,7 +6,7 @@
 // older one of ours, beside everybody else's. Workloads are attached by clsact filter: it costs a
 // tenth of a millisecond, needs no pin, and stays closed when pins are lost. Host interfaces are
 // attached by pinned TCX link where the kernel has it, so that they are open when pins are lost, else
-// by clsact. The endpoint manager calls it; it keeps no state of its own: what is attached is asked
+// by clsact. A workload's ingress hook is later promoted to TCX, without a link, where there is TCX. The endpoint manager calls it; it keeps no state of its own: what is attached is asked
 // of the kernel. It never touches another's filter, program or qdisc.
 //
 // Everything happens in the network namespace of the thread that called New.
@@ -148,9 +148,7 @@ func (a *Attacher) AttachProgram(i Interface, hook layout.Hook, program *ebpf.Pr
 			err = a.detachFilter(i, hook)
 		}
 	} else {
-		if err = a.attachFilter(i, hook, program); err == nil {
-			err = a.detachTCX(i, hook)
-		}
+		err = a.attachWorkload(i, hook, program)
 	}
 	if err != nil {
 		return fmt.Errorf("attach to %s of %v: %w", hook, i, gone(err))
@@ -158,12 +156,30 @@ func (a *Attacher) AttachProgram(i Interface, hook layout.Hook, program *ebpf.Pr
 	return nil
 }
 
+// attachWorkload replaces a promoted hook's program where it stands; otherwise clsact it is.
+func (a *Attacher) attachWorkload(i Interface, hook layout.Hook, program *ebpf.Program) error {
+	_, promoted, err := a.rawProgram(i, hook)
+	if err != nil {
+		return err
+	}
+	if promoted {
+		if err := a.attachRaw(i, hook, program); err != nil {
+			return err
+		}
+		return a.detachFilter(i, hook)
+	}
+	if err := a.attachFilter(i, hook, program); err != nil {
+		return err
+	}
+	return a.detachTCX(i, hook)
+}
+
 // Detach takes our programs off both hooks of the interface. That there are none, or that the
 // interface is gone, is no error.
 func (a *Attacher) Detach(i Interface) error {
 	var errs []error
 	for _, hook := range []layout.Hook{layout.HookIngress, layout.HookEgress} {
-		for _, detach := range []func(Interface, layout.Hook) error{a.detachTCX, a.detachFilter} {
+		for _, detach := range []func(Interface, layout.Hook) error{a.detachTCX, a.detachRaw, a.detachFilter} {
 			if err := gone(detach(i, hook)); err != nil && !errors.Is(err, ErrInterfaceGone) {
 				errs = append(errs, fmt.Errorf("detach from %s of %v: %w", hook, i, err))
 			}
@@ -203,6 +219,11 @@ func (a *Attacher) Query(i Interface) ([2]State, error) {
 		program, found, err := a.queryTCX(i, hook)
 		if err != nil {
 			return states, fmt.Errorf("query %s of %v: %w", hook, i, gone(err))
+		}
+		if !found {
+			if program, found, err = a.rawProgram(i, hook); err != nil {
+				return states, fmt.Errorf("query %s of %v: %w", hook, i, gone(err))
+			}
 		}
 		if found && filter != nil {
 			states[hook] = State{ByBoth, program}

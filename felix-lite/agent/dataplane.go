@@ -30,6 +30,8 @@ type dataplane struct {
 	owners  map[int]counted // by interface index: whose counters are to be kept when it goes
 	retired *dropTotals     // drops of interfaces that have gone
 	changed bool            // owners or retired, since somebody looked last
+
+	promotions promotions
 }
 
 func newDataplane(cfg *config.Config, set *maps.Set, feats *features.Set, log *logrus.Entry) (*dataplane, error) {
@@ -38,7 +40,8 @@ func newDataplane(cfg *config.Config, set *maps.Set, feats *features.Set, log *l
 	if err != nil {
 		return nil, err
 	}
-	return &dataplane{set: set, attacher: attacher, owners: map[int]counted{}, retired: newDropTotals()}, nil
+	return &dataplane{set: set, attacher: attacher, owners: map[int]counted{}, retired: newDropTotals(),
+		promotions: promotions{waiting: map[int]endpoints.Attachment{}}}, nil
 }
 
 // Attach implements endpoints.Dataplane.
@@ -57,6 +60,9 @@ func (d *dataplane) Attach(a endpoints.Attachment) error {
 			}
 			return err
 		}
+	}
+	if d.attacher.CanPromote(a.Class) {
+		d.promotions.waiting[a.Ifindex] = a
 	}
 	return nil
 }
@@ -101,7 +107,10 @@ func forward(name string) error {
 }
 
 // Detach implements endpoints.Dataplane.
-func (d *dataplane) Detach(a endpoints.Attachment) error { return d.attacher.Detach(on(a)) }
+func (d *dataplane) Detach(a endpoints.Attachment) error {
+	delete(d.promotions.waiting, a.Ifindex)
+	return d.attacher.Detach(on(a))
+}
 
 // Attached implements endpoints.Dataplane.
 func (d *dataplane) Attached(a endpoints.Attachment) (bool, error) {
@@ -133,6 +142,7 @@ func (d *dataplane) Publish(a endpoints.Attachment) error {
 
 // Withdraw implements endpoints.Dataplane.
 func (d *dataplane) Withdraw(ifindex int) error {
+	delete(d.promotions.waiting, ifindex)
 	if o, ok := d.owners[ifindex]; ok {
 		// A snapshot may be reading the totals: it keeps the old ones.
 		d.retired = d.retired.clone()

@@ -115,6 +115,7 @@ func (a *Agent) pass(ctx context.Context) time.Time {
 	a.timed("kernel", func() { a.applyKernel(ctx) })
 	a.writeGlobals()
 	a.endpoints.Settle(a.routed)
+	a.timed("promotions", func() { a.promote() })
 	a.timed("conntrack", func() { a.sweep() })
 	a.publish()
 	if more {
@@ -149,6 +150,7 @@ func (a *Agent) nextPass() time.Time {
 	consider(a.tables.frontends.NextRetry())
 	consider(a.tables.routes.NextRetry())
 	consider(a.kernel.NextRetry())
+	consider(a.dataplane.promotions.due())
 	consider(a.sweeper.Next(), true)
 	consider(a.resyncAt, !a.resyncAt.IsZero())
 	consider(a.state.due())
