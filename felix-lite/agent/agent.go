@@ -95,6 +95,11 @@ func New(opts Options) (*Agent, error) {
 	if a.features, err = features.Probe(cfg.DisabledFeatures); err != nil {
 		return nil, err
 	}
+	if cfg.AttachType == config.AttachTCX {
+		if err := a.features.Require(features.TCX); err != nil {
+			return nil, fmt.Errorf("attachType TCX: %w", err)
+		}
+	}
 	if err := os.MkdirAll(cfg.RunDirectory, 0o755); err != nil {
 		return nil, fmt.Errorf("create run directory: %w", err)
 	}

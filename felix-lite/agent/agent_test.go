@@ -257,6 +257,27 @@ func foreignFilter(t *testing.T, name string) {
 	}
 }
 
+func TestAnOldKernelIsServedWithoutWhatItLacks(t *testing.T) {
+	n := newTestNode(t)
+	n.manifest("web.yaml", webManifest)
+	n.pod(1)
+	r := n.start("disabledFeatures: [tcx, batch-hash, batch-lpm, redirect-peer, redirect-neigh, fib-skip-neigh]")
+	r.waitReady()
+	n.waitPod(1)
+	for _, dev := range []string{"cali1", "eth0", "vxlan.calico"} {
+		for _, hook := range []string{"ingress", "egress"} {
+			if filters := testenv.Run(t, "tc", "filter", "show", "dev", dev, hook); !strings.Contains(filters, "felix-lite") {
+				t.Errorf("%s of %s: %q", hook, dev, filters)
+			}
+		}
+	}
+	n.untilContains("the service", n.servicesTable, "10.65.0.1:8080")
+	cfg := testConfig(t, "nodeName: n1", "bpffsRoot: "+n.bpffs, "runDirectory: "+n.run, "attachType: TCX", "disabledFeatures: [tcx]")
+	if _, err := New(Options{Config: *cfg, Log: n.log.WithField("test", t.Name())}); !errors.Is(err, ebpf.ErrNotSupported) {
+		t.Errorf("TCX asked for and missing: %v", err)
+	}
+}
+
 func TestMapsOfAnotherDataplaneAreRefused(t *testing.T) {
 	n := newTestNode(t)
 	dir := filepath.Join(n.bpffs, "tc", "globals")

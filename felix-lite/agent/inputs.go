@@ -24,6 +24,8 @@ func (a *Agent) onObjects(b model.Batch) {
 			if c.Name.Name == a.cfg.NodeName {
 				a.onOwnNode(c)
 			}
+		case model.KindService:
+			a.state.dirty = true // names belong to services; their endpoints change far more often
 		case model.KindEndpointSlice:
 			if s, ok := c.Object.(*model.EndpointSlice); ok && a.sourceSynced && !s.Triggered.IsZero() {
 				a.triggered = append(a.triggered, s.Triggered)
@@ -39,9 +41,9 @@ func (a *Agent) onObjects(b model.Batch) {
 		// The seeded ids and places turn into desired entries; from here on changes are enough.
 		a.logProblems(a.services.Synced().Problems)
 		a.tables.replaceServices(a.services)
+		a.state.dirty = true
 		a.log.Debug("source synced")
 	}
-	a.state.dirty = true
 }
 
 func (a *Agent) logProblems(errs []model.ObjectError) {
