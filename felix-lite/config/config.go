@@ -116,7 +116,6 @@ type Config struct {
 
 	RunDirectory string
 	BPFFSRoot    string
-	CgroupRoot   string
 
 	IPv4Enabled              bool
 	IPv6Enabled              bool

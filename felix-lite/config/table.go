@@ -79,11 +79,6 @@ var table = []Setting{
 		Doc:   "BPF file system that holds the pinned maps and links, below `tc/`.",
 		value: path(func(c *Config) *string { return &c.BPFFSRoot }, notEmpty, absolute),
 	},
-	{
-		Name: "cgroupRoot", Default: "/sys/fs/cgroup", Apply: Restart,
-		Doc:   "Root of the cgroup v2 tree whose processes are served at connect time.",
-		value: path(func(c *Config) *string { return &c.CgroupRoot }, notEmpty, absolute),
-	},
 
 	{
 		Name: "ipv4Enabled", Group: "Interfaces", Default: "true", Apply: Restart,

@@ -25,14 +25,12 @@ const (
 
 // agentConfig is what a node's agent is told. Tables are small: a lab runs many nodes in one memory.
 func (n *Node) agentConfig() map[string]any {
-	cg, _ := labCgroup(n.lab.Name)
 	config := map[string]any{
 		"nodeName":                 n.Name,
 		"source":                   "Files",
 		"filesDirectory":           n.ManifestDirectory(),
 		"runDirectory":             n.RunDirectory(),
 		"bpffsRoot":                n.BPFRoot(),
-		"cgroupRoot":               string(cg.child(n.Name)),
 		"overlay":                  n.lab.Options.Overlay,
 		"underlayFamily":           n.lab.Options.Underlay,
 		"healthAddress":            healthAddress,
