@@ -6,8 +6,9 @@
 // older one of ours, beside everybody else's. Workloads are attached by clsact filter: it costs a
 // tenth of a millisecond, needs no pin, and stays closed when pins are lost. Host interfaces are
 // attached by pinned TCX link where the kernel has it, so that they are open when pins are lost, else
-// by clsact. A workload's ingress hook is later promoted to TCX, without a link, where there is TCX. The endpoint manager calls it; it keeps no state of its own: what is attached is asked
-// of the kernel. It never touches another's filter, program or qdisc.
+// by clsact. A workload's ingress hook is later promoted to TCX, without a link, where there is TCX.
+// The endpoint manager calls it; it keeps no state of its own: what is attached is asked of the kernel.
+// It never touches another's filter, program or qdisc.
 //
 // Everything happens in the network namespace of the thread that called New.
 package attach
@@ -162,7 +163,7 @@ func (a *Attacher) attachWorkload(i Interface, hook layout.Hook, program *ebpf.P
 	if err != nil {
 		return err
 	}
-	if promoted {
+	if promoted && a.CanPromote(i.Class) {
 		if err := a.attachRaw(i, hook, program); err != nil {
 			return err
 		}
@@ -171,7 +172,7 @@ func (a *Attacher) attachWorkload(i Interface, hook layout.Hook, program *ebpf.P
 	if err := a.attachFilter(i, hook, program); err != nil {
 		return err
 	}
-	return a.detachTCX(i, hook)
+	return errors.Join(a.detachRaw(i, hook), a.detachTCX(i, hook))
 }
 
 // Detach takes our programs off both hooks of the interface. That there are none, or that the
@@ -212,9 +213,6 @@ func (a *Attacher) Query(i Interface) ([2]State, error) {
 		}
 		if filter != nil {
 			states[hook] = State{ByTC, ebpf.ProgramID(filter.Id)}
-		}
-		if !a.tcx {
-			continue
 		}
 		program, found, err := a.queryTCX(i, hook)
 		if err != nil {

@@ -3,10 +3,13 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/load"
@@ -69,12 +72,13 @@ func (a *Attacher) attachRaw(i Interface, hook layout.Hook, program *ebpf.Progra
 	return nil
 }
 
-// rawProgram is our preamble on a TCX hook that was attached without a link.
+// rawProgram is our preamble on a TCX hook that was attached without a link. It is looked for also
+// where TCX is not to be used: it may be left from when it was.
 func (a *Attacher) rawProgram(i Interface, hook layout.Hook) (ebpf.ProgramID, bool, error) {
-	if !a.tcx {
-		return 0, false, nil
-	}
 	attached, err := link.QueryPrograms(link.QueryOptions{Target: i.Ifindex, Attach: attachType(hook)})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
+		return 0, false, nil // a kernel without TCX
+	}
 	if err != nil {
 		return 0, false, fmt.Errorf("query tcx: %w", err)
 	}
@@ -83,6 +87,9 @@ func (a *Attacher) rawProgram(i Interface, hook layout.Hook) (ebpf.ProgramID, bo
 			continue
 		}
 		program, err := ebpf.NewProgramFromID(p.ID)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // another's, gone by now
+		}
 		if err != nil {
 			return 0, false, fmt.Errorf("open tcx program %d: %w", p.ID, err)
 		}

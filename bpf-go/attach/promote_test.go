@@ -55,6 +55,26 @@ func TestAPromotedWorkloadHookMovesToTCXAndIsReplacedThereAndDetached(t *testing
 	}
 }
 
+func TestAPromotedHookGoesBackToClsactWhenTCXIsNotToBeUsed(t *testing.T) {
+	n := newNode(t, TCX)
+	i := veth(t, layout.ClassWEP)
+	n.attach(t, i)
+	if changed, err := n.Promote(i); err != nil || !changed {
+		t.Fatalf("promote: changed %v, %v", changed, err)
+	}
+	byTC := &node{Attacher: attacher(t, n.root, n.set, TC), root: n.root, set: n.set}
+	if got := byTC.query(t, i); got[layout.HookIngress].Mechanism != ByTCX {
+		t.Errorf("before: %v, want what is there to be seen", got)
+	}
+	byTC.attach(t, i)
+	if got := byTC.query(t, i); got[0].Mechanism != ByTC || got[1].Mechanism != ByTC {
+		t.Errorf("after: %v, want clsact alone", got)
+	}
+	if got := programsOn(t, i); len(got) != 0 {
+		t.Errorf("%d programs left on the TCX hook", len(got))
+	}
+}
+
 func TestOnlyWorkloadsArePromotedAndOnlyWhereThereIsTCX(t *testing.T) {
 	n := newNode(t, TC)
 	i := veth(t, layout.ClassWEP)
