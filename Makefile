@@ -95,8 +95,9 @@ LAYOUT_GEN := $(GO) run ./bpf-go/layout/internal/gen -v4 $(OBJ)/layout_v4.o -v6 
 	      -headers bpf-c -out bpf-go/layout -doc docs/maps.md
 
 .PHONY: generate
-generate: deps $(patsubst %,$(OBJ)/%.o,$(LAYOUTS)) ## bpf-go/layout from the C side's BTF
+generate: deps $(patsubst %,$(OBJ)/%.o,$(LAYOUTS)) ## bpf-go/layout and docs/maps.md from the C side's BTF, docs/configuration.md
 	@$(LAYOUT_GEN)
+	@$(GO) generate ./felix-lite/config
 
 .PHONY: lint lint-c lint-go lint-generated
 lint: deps lint-c lint-go lint-generated ## formatters, vet, staticcheck, generated files fresh
