@@ -151,7 +151,7 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 		tot = 0xffff;
 	/* tot against a constant first: an old verifier follows "tot is 0, and not below ihl" to its end. */
 	if (ip->version != 4 || tot < sizeof(*ip) || ihl < sizeof(*ip) || tot < ihl ||
-	    (tot != 0xffff && tot > skb->len - L2_LEN)) {
+	    tot > skb->len - L2_LEN) {
 		*verdict = bad_packet(skb, CALI_DROP_MALFORMED);
 		return PARSE_VERDICT;
 	}
@@ -224,7 +224,7 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	tot = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (tot == sizeof(*ip) && skb->gso_size) /* jumbogram made by BIG TCP */
 		tot = 0xffff;
-	if (ip->version != 6 || (tot < 0xffff && tot > skb->len - L2_LEN)) {
+	if (ip->version != 6 || tot > skb->len - L2_LEN) {
 		*verdict = bad_packet(skb, CALI_DROP_MALFORMED);
 		return PARSE_VERDICT;
 	}
