@@ -46,6 +46,7 @@ type Agent struct {
 	now     func() time.Time
 	started time.Time
 
+	lock     *os.File
 	features *features.Set
 	clock    *features.Clock
 	maps     *maps.Set
@@ -103,8 +104,12 @@ func New(opts Options) (*Agent, error) {
 	if err := os.MkdirAll(cfg.RunDirectory, 0o755); err != nil {
 		return nil, fmt.Errorf("create run directory: %w", err)
 	}
+	if a.lock, err = lock(cfg.RunDirectory, lockPatience); err != nil {
+		return nil, err
+	}
 	if a.maps, err = maps.Open(cfg.BPFFSRoot, maps.Options{Sizes: mapSizes(cfg.MapSizes),
 		NoBatch: !a.features.Has(features.BatchHash), Log: opts.Log}); err != nil {
+		a.lock.Close()
 		return nil, err
 	}
 	if err := a.prepare(); err != nil {
@@ -244,6 +249,7 @@ func (a *Agent) close() {
 	if err := a.maps.Close(); err != nil {
 		a.log.WithError(err).Warn("maps could not be closed")
 	}
+	a.lock.Close()
 }
 
 // ownInterface says on which interfaces nobody else has a say about neighbours.

@@ -157,6 +157,9 @@ status: {phase: Running, podIP: 10.66.0.2, podIPs: [{ip: 10.66.0.2}], conditions
 		}
 	})
 	n.step(t, "cleanup removes all that is ours and nothing else", func(t *testing.T) {
+		if _, err := Cleanup(context.Background(), CleanupOptions{BPFFSRoot: n.bpffs, RunDirectory: n.run}); !errors.Is(err, ErrRunning) {
+			t.Errorf("with an agent at work: %v", err)
+		}
 		r.stop()
 		cleanup(t, n)
 	})
@@ -314,7 +317,7 @@ func TestTwoHundredPodsAreAttachedAtStart(t *testing.T) {
 		n.pod(i)
 	}
 	start := time.Now()
-	r = n.start()
+	n.start()
 	for i := 1; i <= pods; i++ {
 		n.waitPod(i)
 	}

@@ -40,6 +40,13 @@ func Cleanup(ctx context.Context, o CleanupOptions) ([]string, error) {
 		}
 		report = append(report, fmt.Sprintf("%-12s %d removed", what, n))
 	}
+	if _, err := os.Stat(o.RunDirectory); err == nil {
+		held, err := lock(o.RunDirectory, 0)
+		if err != nil {
+			return nil, fmt.Errorf("stop the agent first: %w", err)
+		}
+		defer held.Close()
+	}
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
@@ -135,7 +142,7 @@ func removeFiles(dir string) (int, error) {
 	}
 	n := 0
 	var errs []error
-	for _, file := range append(statuses, filepath.Join(dir, statefile.Name)) {
+	for _, file := range append(statuses, filepath.Join(dir, statefile.Name), filepath.Join(dir, "agent.lock")) {
 		switch err := os.Remove(file); {
 		case err == nil:
 			n++

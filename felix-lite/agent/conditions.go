@@ -142,7 +142,7 @@ func (a *Agent) snapshot() *snapshot {
 	s.writes["globals2"] = a.maps.Globals.Writes()
 	last := a.sweeper.Last()
 	for _, fill := range last.Tables {
-		s.entries[fill.Name] = mapFill{float64(fill.Entries), float64(fill.MaxEntries)}
+		s.entries[strings.TrimPrefix(fill.Name, "cali_")] = mapFill{float64(fill.Entries), float64(fill.MaxEntries)}
 	}
 	for key, n := range last.Live() {
 		s.conntrack[ctLabels{key.Family, key.Proto}] = float64(n)

@@ -29,7 +29,6 @@ type dataplane struct {
 
 	owners  map[int]counted // by interface index: whose counters are to be kept when it goes
 	retired *dropTotals     // drops of interfaces that have gone
-	changed bool            // owners or retired, since somebody looked last
 
 	promotions promotions
 }
@@ -136,7 +135,6 @@ func (d *dataplane) Publish(a endpoints.Attachment) error {
 		}
 	}
 	d.owners[a.Ifindex] = counted{a.IfaceSlot, a.Class}
-	d.changed = true
 	return nil
 }
 
@@ -148,7 +146,6 @@ func (d *dataplane) Withdraw(ifindex int) error {
 		d.retired = d.retired.clone()
 		d.retired.addSlot(d.set.Counters, o.slot, o.class)
 		delete(d.owners, ifindex)
-		d.changed = true
 	}
 	return d.set.Interfaces.Remove(uint32(ifindex))
 }

@@ -58,12 +58,3 @@ func (p *problems) set(kind model.Kind, name model.ObjectName, texts map[string]
 	}
 	p.open[kind][name] = texts
 }
-
-// count is the number of objects with something wrong.
-func (p *problems) count() int {
-	n := 0
-	for _, objects := range p.open {
-		n += len(objects)
-	}
-	return n
-}
