@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
+
+	agent "github.com/felix-lite/felix-lite/bpf-go/features"
 )
 
 // never is the first kernel of a feature that no tested kernel has.
@@ -66,7 +68,30 @@ var featureTable = []struct {
 	{"instruction set v3", "5.10", features.HaveV3ISA},
 }
 
-// runFeatures probes the kernel and holds the answers against the table.
+// agentNames are the features that the agent probes for too, by the names in the table.
+var agentNames = map[string]agent.Feature{
+	"redirect_peer":             agent.RedirectPeer,
+	"redirect_neigh":            agent.RedirectNeigh,
+	"ktime_get_coarse_ns":       agent.CoarseClock,
+	"check_mtu":                 agent.CheckMTU,
+	"bpf_loop":                  agent.Loop,
+	"for_each_map_elem":         agent.ForEachMapElem,
+	"timer":                     agent.Timer,
+	"xdp_load_bytes":            agent.XDPLoadBytes,
+	"set_retval in connect":     agent.SetRetval,
+	"get_netns_cookie in tc":    agent.NetnsCookieTC,
+	"fib flag SKIP_NEIGH":       agent.FIBSkipNeigh,
+	"fib flag TBID":             agent.FIBTableID,
+	"fib flag SRC":              agent.FIBSource,
+	"fib flag MARK":             agent.FIBMark,
+	"tcx link":                  agent.TCX,
+	"LPM_TRIE batch operations": agent.BatchLPM,
+	"open-coded iterators":      agent.OpenIterators,
+	"sock_destroy":              agent.SocketDestroy,
+	"ring buffer":               agent.RingBuffer,
+}
+
+// runFeatures probes the kernel, and holds the table and the agent's own probe against the answers.
 func runFeatures(r *reporter) {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -74,6 +99,11 @@ func runFeatures(r *reporter) {
 		return
 	}
 	version := strings.TrimSpace(string(release))
+	own, err := agent.Probe(nil)
+	r.verdict("agent's probe", err)
+	if err != nil {
+		return
+	}
 	r.note("%-28s %-5s %-5s %s", "feature of "+version, "table", "here", "probe")
 	for _, f := range featureTable {
 		expected, err := atLeast(version, f.since)
@@ -83,7 +113,11 @@ func runFeatures(r *reporter) {
 		}
 		probed := f.probe()
 		r.note("%-28s %-5s %-5s %s", f.name, yesNo(expected), yesNo(probed == nil), reason(probed))
-		r.verdict(f.name, agree(expected, probed))
+		err = agree(expected, probed)
+		if name, ok := agentNames[f.name]; ok && own.Has(name) != (probed == nil) {
+			err = errors.Join(err, fmt.Errorf("the agent's probe of %s says %s", name, yesNo(own.Has(name))))
+		}
+		r.verdict(f.name, err)
 	}
 }
 

@@ -53,11 +53,6 @@ func (r *reporter) verdict(name string, err error) {
 	r.add(v)
 }
 
-// skip reports a check that this kernel cannot pass, and why.
-func (r *reporter) skip(name, why string) {
-	r.add(result.Result{Status: result.Skip, Name: r.prefix + name, Detail: why})
-}
-
 func (r *reporter) add(v result.Result) {
 	r.counts.Add(v)
 	r.printf("%s", v)
