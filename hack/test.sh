@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs the tests of every package, as root, and says how long each part took. Nothing is skipped
-# silently: the list of skipped tests, with their reasons, ends the output.
+# silently: the list of skipped tests, with their reasons, ends the output. The whole of it is in
+# build/test.log.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,12 +15,15 @@ log=build/test.log
 : >"$log"
 failed=()
 
+# What a passing test says about its course is in the log, not on the screen.
+course='^ *(=== (RUN|PAUSE|CONT|NAME) |--- PASS: )'
+
 # stage NAME COMMAND...: runs a part of the tests and remembers whether it failed.
 stage() {
 	local name="$1" start=$SECONDS status=0
 	shift
 	echo "== $name"
-	"$@" 2>&1 | tee -a "$log"
+	"$@" 2>&1 | tee -a "$log" | grep -Ev --line-buffered "$course"
 	status=${PIPESTATUS[0]}
 	echo "== $name: $((SECONDS - start)) s"
 	[ "$status" = 0 ] || failed+=("$name")
@@ -33,7 +37,7 @@ functional="$(grep '/fv-tests/' <<<"$packages")"
 
 # shellcheck disable=SC2086 # lists of packages
 {
-	stage "unit and program tests" go test -timeout 10m $unit
+	stage "unit and program tests" go test -v -timeout 10m $unit
 	[ -z "$functional" ] || stage "functional tests" go test -count=1 -p 1 -v -timeout 15m $functional
 }
 
