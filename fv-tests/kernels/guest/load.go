@@ -34,7 +34,7 @@ func runLoad(r *reporter) {
 	}
 	maps := sharedMaps{}
 	defer maps.close()
-	programs := 0
+	programs, most := 0, verifierStats{}
 	for _, name := range objects.Names() {
 		spec, err := objects.Spec(name)
 		if err == nil {
@@ -49,9 +49,16 @@ func runLoad(r *reporter) {
 				continue
 			}
 			programs++
-			r.check(name+" "+program, func() error { return loadProgram(r, maps, spec, name, program) })
+			r.check(name+" "+program, func() error {
+				stats, err := loadProgram(r, maps, spec, name, program)
+				most.raise(stats)
+				return err
+			})
 		}
 	}
+	r.note("%d programs; the most that one takes: %d of %d instructions walked (%d %%), %d of %d long (%d %%)", programs,
+		most.verified, maxVerified, 100*most.verified/maxVerified,
+		most.instructions, maxJumpDistance, 100*most.instructions/maxJumpDistance)
 	if programs == 0 {
 		r.verdict("objects", errors.New("the guest was built without BPF objects: run `make build` first"))
 	}
@@ -59,7 +66,7 @@ func runLoad(r *reporter) {
 
 // loadProgram loads one program of an object with the constants that an agent sets on this kernel:
 // the verifier sees only the code that they leave.
-func loadProgram(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object, program string) error {
+func loadProgram(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object, program string) (verifierStats, error) {
 	stats, took, err := loadWith(maps, spec, program, ebpf.LogLevelStats)
 	if err != nil {
 		// Once more, for the instructions that led there.
@@ -67,12 +74,12 @@ func loadProgram(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object
 			err = again
 		}
 		r.note("%s", refusal(err))
-		return errors.New(reasonOf(err))
+		return stats, errors.New(reasonOf(err))
 	}
 	r.note("%-15s %-16s %6d %9d %7d %6d %9d %6s %7.1f", object, program, stats.instructions,
 		stats.verified, stats.totalStates, stats.peakStates, stats.statesPerInsn, stats.stack,
 		float64(took.Microseconds())/1000)
-	return stats.judge()
+	return stats, stats.judge()
 }
 
 // loadWith loads a single program with its constants set.

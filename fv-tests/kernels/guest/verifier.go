@@ -53,6 +53,12 @@ func parseStats(log string) (verifierStats, error) {
 	return s, nil
 }
 
+// raise keeps the larger of the two figures that judge looks at.
+func (s *verifierStats) raise(other verifierStats) {
+	s.verified = max(s.verified, other.verified)
+	s.instructions = max(s.instructions, other.instructions)
+}
+
 // judge tells whether a program keeps its reserve.
 func (s verifierStats) judge() error {
 	if limit := maxVerified * allowedPercent / 100; s.verified > limit {
