@@ -43,18 +43,18 @@ INLINE struct cali_be_value *be_lookup(__u32 svc_id, __u32 ordinal)
 /* The client's last backend, if it is still in the list that is balanced over (enum cali_be_flag) and
  * was used lately enough. */
 INLINE struct cali_be_value *affinity_lookup(struct cali_aff_key *ak, const struct cali_fe_value *fe,
-					     __u32 list, __u64 now)
+					     __u32 list, const struct cali_state *st)
 {
 	struct cali_aff_value *av = bpf_map_lookup_elem(&FAM(nat_aff), ak);
 	struct cali_be_value *be;
 
-	if (!av || now - av->last_used > (__u64)fe->affinity_timeout * CFG.hz)
+	if (!av || st->now - av->last_used > (__u64)fe->affinity_timeout * CFG.hz)
 		return NULL;
 	be = be_lookup(ak->svc_id, CALI_BE_BY_ID | (av->backend_id & 0x3fffffff));
 	if (be && !(be->flags & list))
 		be = NULL;
-	if (be)
-		av->last_used = now; /* refreshed by use: rule 14 */
+	if (be && !st->trace)
+		av->last_used = st->now; /* refreshed by use: rule 14 */
 	return be;
 }
 
@@ -79,7 +79,7 @@ INLINE enum nat_result nat_choose(struct __sk_buff *skb, struct cali_state *st,
 		ak.client = st->ev.src;
 		ak.svc_id = fe->svc_id;
 		ak.kind = 0;
-		be = affinity_lookup(&ak, fe, local ? CALI_BEF_LOCAL : CALI_BEF_CLUSTER, st->now);
+		be = affinity_lookup(&ak, fe, local ? CALI_BEF_LOCAL : CALI_BEF_CLUSTER, st);
 		if (be)
 			count(skb, CALI_COUNT_AFFINITY_HIT);
 	}

@@ -330,7 +330,8 @@ int cali_flow(struct __sk_buff *skb)
 		v = ct_find(&st->ct_key, &half);
 	}
 	if (v && ct_dead(v, st->now)) {
-		ct_delete_flow(&st->ct_key, v);
+		if (!st->trace)
+			ct_delete_flow(&st->ct_key, v);
 		v = NULL;
 		st->flags |= CALI_ST_EXPIRED;
 	}
