@@ -24,7 +24,7 @@ import (
 )
 
 // timeout bounds the whole demo.
-const timeout = 3 * time.Minute
+const timeout = 2 * time.Minute
 
 // manifests are the demo's services.
 //

@@ -40,6 +40,10 @@ func TestTrafficDoesNotNoticeAgentsKilledAndRestarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.change(round)
+		if round == 4 {
+			// From here on agents bring other programs, as a new build would: these have another constant.
+			l.Options.AgentConfig = map[string]any{"conntrackTimeouts": map[string]any{"tcpSynSent": "25s"}}
+		}
 		if err := node.StartAgent(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -182,6 +186,47 @@ func TestTrafficGoesOnAndHostsStayReachableWithoutAgents(t *testing.T) {
 		}
 	}
 	stopLoads(t, l, loads)
+}
+
+// Larger tables take what is in the old ones with them: no open connection may notice. A connection that
+// is made in the very moment of the change may.
+func TestOpenConnectionsSurviveLargerTables(t *testing.T) {
+	t.Parallel()
+	l := up(t, Options("VXLAN", "Auto"))
+	loads := startLoads(t, l)
+	l.Options.AgentConfig = map[string]any{"mapSizeConntrack": 131072, "mapSizeNATFrontend": 16384}
+	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
+	defer cancel()
+	for _, n := range l.Nodes {
+		if err := n.StopAgent(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.StartAgent(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range l.Nodes {
+		if err := n.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, time.Second) // traffic on the new tables
+	if _, err := loads.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("figures of all loads:\n%s", loads)
+	loads.wantNoOpenErrors(t)
+}
+
+// wantNoOpenErrors fails if an exchange on something that was open failed.
+func (s *Loads) wantNoOpenErrors(t *testing.T) {
+	t.Helper()
+	for _, r := range s.running {
+		open := r.kind == probe.LoadTCPOpen || r.kind == probe.LoadUDPOpen
+		if open && (r.result.OK != r.result.Attempts || r.result.Attempts == 0) {
+			t.Errorf("%s: %d of %d exchanges failed", r.title, r.result.Attempts-r.result.OK, r.result.Attempts)
+		}
+	}
 }
 
 func startLoads(t *testing.T, l *lab.Lab) *Loads {
