@@ -60,14 +60,17 @@ func verifyChecksums(b []byte) error {
 			return nil
 		}
 		for next == extHop || next == extRouting || next == extDest || next == extAuth {
+			if off+8 > total {
+				return nil
+			}
 			size := (int(b[off+1]) + 1) * 8
 			if next == extAuth {
 				size = (int(b[off+1]) + 2) * 4
 			}
 			next, off = b[off], off+size
-			if off+8 > total {
-				return nil
-			}
+		}
+		if off > total {
+			return nil
 		}
 		return verifyL4(next, b[off:total], pseudoSum(b[8:24], b[24:40], next, total-off))
 	}

@@ -41,6 +41,7 @@ type step struct {
 	at         string     // the hook: "from_wep podA"
 	send       packet
 	mark       layout.Mark
+	otherMark  uint32           // bits of the mark that are not ours
 	gso        uint32           // segment size of a packet that is still to be segmented
 	outer      string           // the node that it came from by the tunnel
 	tag        bool             // it carries a VLAN tag beside the data, as devices with offload hand it up
@@ -183,7 +184,7 @@ func (r *run) step(s step) {
 	sent.bare = v.Class == layout.ClassL3Dev
 	frame := sent.frame(r.family)
 	in := progrun.Input{
-		Packet: slices.Clone(frame), Ifindex: r.ifindex[name], Mark: markBits(s.mark), GSOSize: s.gso,
+		Packet: slices.Clone(frame), Ifindex: r.ifindex[name], Mark: markBits(s.mark) | s.otherMark, GSOSize: s.gso,
 		CB: [5]uint32{
 			layout.CBIface: i.slot, layout.CBFlags: uint32(layout.IFFReady | s.ifaceFlags), layout.CBPolicy: uint32(layout.PolicyAllow),
 			layout.CBEP: i.ep,
@@ -263,8 +264,8 @@ func (r *run) judge(s step, v variants.Variant, i iface, sent packet, out progru
 			r.fail("%v", err)
 		}
 	}
-	if got := out.Mark >> 20; layout.Mark(got) != s.marked {
-		r.fail("mark %v, want %v", layout.Mark(got), s.marked)
+	if want := markBits(s.marked) | s.otherMark; out.Mark != want {
+		r.fail("mark %#x, want %#x (%v)", out.Mark, want, s.marked)
 	}
 }
 

@@ -61,12 +61,13 @@ const (
 // node is the node under test: its maps, with all programs loaded into them, and a network namespace with its
 // interfaces. There is one for the whole package; fixtures give it fresh content.
 type node struct {
-	set     *maps.Set
-	clock   *features.Clock
-	config  layout.Config
-	mains   map[string]*ebpf.Program // main programs by variant
-	ifindex map[string]uint32
-	jobs    chan func() // run on a thread in the namespace
+	set      *maps.Set
+	clock    *features.Clock
+	config   layout.Config
+	mains    map[string]*ebpf.Program                 // main programs by variant
+	programs map[string]map[layout.Slot]*ebpf.Program // all programs by variant
+	ifindex  map[string]uint32
+	jobs     chan func() // run on a thread in the namespace
 }
 
 var oneNode struct {
@@ -87,7 +88,7 @@ func theNode(t *testing.T) *node {
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{mains: map[string]*ebpf.Program{}, ifindex: map[string]uint32{}, jobs: make(chan func())}
+	n := &node{mains: map[string]*ebpf.Program{}, programs: map[string]map[layout.Slot]*ebpf.Program{}, ifindex: map[string]uint32{}, jobs: make(chan func())}
 	var err error
 	if n.set, err = maps.Open(testenv.BPFFS(t), maps.Options{Sizes: maps.Sizes{
 		Conntrack: confirmedSize, ConntrackHalfOpen: 1024, NATFrontend: 64, NATBackend: 64, NATAffinity: 1024,
@@ -109,6 +110,11 @@ func newNode(t *testing.T) *node {
 	}
 	for _, o := range generation {
 		n.mains[o.Name] = o.Programs[jump.MainProgram]
+		n.programs[o.Name] = map[layout.Slot]*ebpf.Program{}
+		for slot := range layout.SlotStride {
+			name := "cali_" + strings.ReplaceAll(slot.String(), "-", "_")
+			n.programs[o.Name][slot] = o.Programs[name]
+		}
 	}
 	if err := jump.Install(n.set, 0, generation); err != nil {
 		t.Fatal(err)
