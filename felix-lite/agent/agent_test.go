@@ -6,16 +6,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -112,6 +117,28 @@ func TestTheLifeOfANode(t *testing.T) {
 	n.step(t, "a route that somebody removes comes back", func(t *testing.T) {
 		testenv.Run(t, "ip", "route", "del", "10.65.0.1")
 		n.untilContains("the route", func() string { return testenv.Run(t, "ip", "route") }, "10.65.0.1 dev cali1")
+	})
+	n.step(t, "interfaces that come and go at once leave nothing behind", func(t *testing.T) {
+		hook := logtest.NewLocal(n.log)
+		gone := regexp.MustCompile(`cali1[0-3]\d|10\.65\.0\.1[0-3]\d/32`)
+		for i := 100; i < 140; i++ {
+			n.pod(i)
+			testenv.Run(t, "ip", "link", "del", fmt.Sprintf("cali%d", i))
+			if err := os.Remove(n.endpointPath(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.until("all of it to be gone", func() (bool, string) {
+			got := n.interfacesTable() + n.routesTable()
+			left, _ := filepath.Glob(filepath.Join(n.run, "endpoint-status", "c1[0-3]?.json"))
+			return !gone.MatchString(got) && len(left) == 0, fmt.Sprint(got, left)
+		})
+		r.waitReady()
+		for _, e := range hook.AllEntries() {
+			if e.Level <= logrus.ErrorLevel {
+				t.Errorf("logged: %s %v", e.Message, e.Data)
+			}
+		}
 	})
 	n.step(t, "one endpoint more costs a handful of writes", func(t *testing.T) {
 		before := r.agent.maps.Frontends.Writes() + r.agent.maps.Backends.Writes()
@@ -234,10 +261,23 @@ func cleanup(t *testing.T, n *testNode) {
 	if links := testenv.Run(t, "ip", "link"); strings.Contains(links, "vxlan.calico") {
 		t.Errorf("links:\n%s", links)
 	}
+	if attached, err := link.QueryPrograms(link.QueryOptions{Target: index(t, "cali1"), Attach: ebpf.AttachTCXIngress}); err != nil ||
+		len(attached.Programs) != 0 {
+		t.Errorf("TCX: %+v, %v", attached, err)
+	}
 	filters := testenv.Run(t, "tc", "filter", "show", "dev", "cali1", "ingress")
 	if strings.Contains(filters, "felix-lite") || !strings.Contains(filters, "somebody") {
 		t.Errorf("filters:\n%s", filters)
 	}
+}
+
+func index(t *testing.T, name string) int {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Attrs().Index
 }
 
 // foreignFilter puts a filter of somebody else's beside ours.
@@ -249,11 +289,7 @@ func foreignFilter(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	defer program.Close()
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := netlink.FilterAdd(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index,
+	if err := netlink.FilterAdd(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: index(t, name),
 		Parent: netlink.HANDLE_MIN_INGRESS, Handle: 7, Priority: 9, Protocol: unix.ETH_P_ALL},
 		Fd: program.FD(), Name: "somebody", DirectAction: true}); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func TestATakenPortIsWaitedForAndLoggedOnce(t *testing.T) {
 		defer close(done)
 		serve(ctx, "health", taken.Addr().String(), http.NotFoundHandler(), logrus.NewEntry(log))
 	}()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for len(hook.AllEntries()) == 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing was logged")
@@ -94,7 +94,7 @@ func TestTheServerAnswersUntilItIsStopped(t *testing.T) {
 		defer close(done)
 		serve(ctx, "health", address, newHealth(time.Now).handler(), logrus.NewEntry(log))
 	}()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		resp, err := http.Get("http://" + address + "/livez")
 		if err == nil {

@@ -156,7 +156,7 @@ func TestAFrontendWaitsForBackendsThatAreRefused(t *testing.T) {
 		t.Fatal("a service with its backends was held back too")
 	}
 	f.backends.room = 2
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for len(f.frontends.entries) < 2 {
 		if time.Now().After(deadline) {
 			t.Fatalf("still %d frontends", len(f.frontends.entries))

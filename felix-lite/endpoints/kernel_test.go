@@ -50,7 +50,7 @@ func follow(t *testing.T, ns netns.NsHandle, resync time.Duration) *follower {
 // until takes batches in until the condition holds.
 func (f *follower) until(what string, holds func() bool) {
 	f.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for !holds() {
 		select {
 		case b := <-f.ch:

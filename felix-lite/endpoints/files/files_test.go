@@ -147,7 +147,7 @@ func (w *watch) put(id, content string) {
 
 func (w *watch) until(what string, holds func() bool) {
 	w.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for !holds() {
 		select {
 		case b := <-w.ch:
