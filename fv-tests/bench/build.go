@@ -9,8 +9,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/attach"
@@ -25,7 +27,8 @@ import (
 // A build mode carries services by objects from a directory, loaded without an agent. It answers
 // "what does this change to the datapath cost?": builds stand side by side in one run.
 
-// buildMode is given by -build name=directory.
+// buildMode is given by -build name=directory, or name=tcx:directory to attach by TCX instead of
+// clsact.
 type buildMode struct {
 	dir string
 }
@@ -33,6 +36,7 @@ type buildMode struct {
 // hand is a datapath that was put in place by hand.
 type hand struct {
 	dir     string // of the objects
+	tcx     bool
 	bpffs   string
 	set     *maps.Set
 	clock   *features.Clock
@@ -41,6 +45,9 @@ type hand struct {
 
 func (m buildMode) carry(_ context.Context, s *site, services int) (func() error, error) {
 	h := &hand{dir: m.dir}
+	if dir, ok := strings.CutPrefix(m.dir, "tcx:"); ok {
+		h.dir, h.tcx = dir, true
+	}
 	return h.close, errors.Join(s.addRoutes(), h.open(), h.install(), h.fill(s, services), h.attach(s))
 }
 
@@ -163,13 +170,27 @@ func (h *hand) attach(s *site) error {
 					return err
 				}
 				defer o.Close()
-				if err := a.AttachProgram(where, hook, o.Programs[load.PreambleProgram]); err != nil {
+				if h.tcx && hook == layout.HookIngress {
+					err = h.attachTCX(where.Ifindex, o.Programs[load.PreambleProgram])
+				} else {
+					err = a.AttachProgram(where, hook, o.Programs[load.PreambleProgram])
+				}
+				if err != nil {
 					return err
 				}
 			}
 		}
 		return nil
 	})
+}
+
+func (h *hand) attachTCX(ifindex int, program *ebpf.Program) error {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return fmt.Errorf("attach by tcx: %w", err)
+	}
+	h.closers = append(h.closers, l.Close)
+	return nil
 }
 
 // fill writes what an agent would: globals, the pods' routes, the services.

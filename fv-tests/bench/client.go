@@ -136,11 +136,21 @@ func (c *client) run(d time.Duration) (ops, failed uint64, took time.Duration) {
 			ops++
 		} else {
 			failed++
+			c.reopen()
 		}
 		if took = time.Since(start); took >= d {
 			return ops, failed, took
 		}
 	}
+}
+
+// reopen replaces the lasting socket after an error on it: the watchdog may have shut it down.
+func (c *client) reopen() {
+	if c.kind == tcpShort || c.kind == udpNewFlow {
+		return
+	}
+	c.close()
+	_ = c.open() // if this fails so does the next operation, and it is tried again
 }
 
 // exchange sends one request on a connected socket and reads the reply.
@@ -223,7 +233,7 @@ func (c *client) idle() {
 func (c *client) watch(every time.Duration, stop <-chan struct{}) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	last := c.ops.Load()
+	last, stalled := c.ops.Load(), 0
 	for {
 		select {
 		case <-stop:
@@ -231,7 +241,9 @@ func (c *client) watch(every time.Duration, stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		now, fd := c.ops.Load(), c.current.Load()
-		if now == last && fd >= 0 {
+		if now != last || fd < 0 {
+			stalled = 0
+		} else if stalled++; stalled > 2 { // else the machine may only have been busy
 			// An error is of no interest: the socket may just have been closed.
 			_, _, _ = syscall.Syscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_RDWR, 0)
 		}

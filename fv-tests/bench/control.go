@@ -18,6 +18,7 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
 	"github.com/felix-lite/felix-lite/felix-lite/model"
 	"github.com/felix-lite/felix-lite/felix-lite/services"
+	"github.com/felix-lite/felix-lite/internal/reconcile"
 )
 
 // What the agent costs: attaching many pods when it starts, and one change among many services.
@@ -233,18 +234,22 @@ func write(set *maps.Set, d services.Delta) error {
 	frontendKey := func(k services.FrontendKey) maps.FrontendKey {
 		return maps.FrontendKey{Addr: k.Addr, Port: k.Port, Proto: uint8(k.Proto)}
 	}
-	var errs []error
+	ctx := context.Background()
+	var backends []reconcile.Entry[maps.BackendKey, maps.Backend]
 	for _, e := range d.Backends {
 		v := maps.Backend{Addr: e.Value.Addr, Port: e.Value.Port, Weight: e.Value.Weight, ID: e.Value.ID, Flags: e.Value.Flags}
-		errs = append(errs, set.Backends.Put(backendKey(e.Key), v))
+		backends = append(backends, reconcile.Entry[maps.BackendKey, maps.Backend]{Key: backendKey(e.Key), Value: v})
 	}
+	var frontends []reconcile.Entry[maps.FrontendKey, layout.FEValue]
 	for _, e := range d.Frontends {
 		v := layout.FEValue{
 			SvcID: e.Value.ServiceID, Flags: uint32(e.Value.Flags), AffinityTimeout: e.Value.AffinityTimeout,
 			ClusterCount: e.Value.ClusterCount, LocalCount: e.Value.LocalCount,
 		}
-		errs = append(errs, set.Frontends.Put(frontendKey(e.Key), v))
+		frontends = append(frontends, reconcile.Entry[maps.FrontendKey, layout.FEValue]{Key: frontendKey(e.Key), Value: v})
 	}
+	errs := set.Backends.Update(ctx, backends)
+	errs = append(errs, set.Frontends.Update(ctx, frontends)...)
 	for _, k := range d.DeleteFrontends {
 		errs = append(errs, set.Frontends.Remove(frontendKey(k)))
 	}

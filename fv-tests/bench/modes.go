@@ -33,6 +33,8 @@ func allModes(o options) []mode {
 	modes := []mode{
 		{name: modeDirect, quick: true, carry: carryDirect},
 		{name: modeDirect2, quick: true, carry: carryDirect},
+		{name: "redirect-limit", quick: true, carry: carryLimit},
+		{name: "redirect-limit-tcx", carry: carryLimitTCX},
 		{name: modeFelix, services: 10, quick: true, programs: true, carry: felix.carry},
 		{name: modeFelix, services: 30000, quick: true, programs: true, carry: felix.carry},
 		{name: "nftables", services: 10, quick: true, carry: carryNftables},
