@@ -41,7 +41,6 @@ func (s service) locally(backends ...string) service { s.local = backends; retur
 func (s service) sticky(seconds uint32) service      { s.affinity = seconds; return s }
 func (s service) number(id uint32) service           { s.id = id; return s }
 func (s service) withoutBackends() service           { s.missing = true; return s }
-func (s service) backends(cluster ...string) service { s.cluster = cluster; return s }
 func (s service) replaces() func(*run)               { return func(r *run) { r.must(r.addService(s)) } }
 func (s service) svcID() uint32                      { return max(1, s.id) }
 func (s service) key(f layout.Family) maps.FrontendKey {

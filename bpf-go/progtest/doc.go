@@ -7,12 +7,19 @@
 // families; addresses are names ("podA", "vip"), so one text serves both. Reading the fixtures is reading the list of
 // what the datapath does:
 //
-//	services_test.go   new flows to services, affinity, traffic policies, collisions
-//	forward_test.go    where packets go: pods, tunnel, FIB, stack; hop limit and MTU
-//	tcp_test.go        states, timeouts, resets, reopening
+//	services_test.go   pods' flows to services, traffic policies
+//	external_test.go   NodePorts, external IPs, backends that are hosts
+//	choice_test.go     client affinity; flows that want the same tuple
+//	forward_test.go    where packets go: pods, FIB, stack
+//	tunnel_test.go     what goes and comes by the tunnel
+//	mtu_test.go        hop limit and MTU, and the answers
+//	tcp_test.go        states, resets, reopening
+//	timeout_test.go    timeouts, looked at when a packet comes
+//	midflow_test.go    segments without a flow; a full table
 //	related_test.go    ICMP errors about flows
 //	parse_test.go      odd, broken and foreign packets
-//	variants_test.go   classes without a story of their own, the preamble, dry runs
+//	mutation_test.go   packets spoilt at random
+//	variants_test.go   marks, classes without a story of their own, dry runs, missing programs, the preamble
 //
 // The tables in coverage_test.go fail when a counter or drop reason of bpf-c/reasons.h has no fixture that produces it,
 // and when one of the 24 variants has none that runs it. All checksums are verified by computing them anew. What

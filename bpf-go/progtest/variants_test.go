@@ -295,9 +295,10 @@ var missingFixtures = []fixture{
 	},
 	{
 		name: "a pod's packet is dropped where the program behind its policy is missing", services: oneService,
-		prepare: without("from_wep podA", layout.SlotAccepted),
+		prepare: without("from_wep podA", layout.SlotDrop),
 		steps: []step{{
-			at: "from_wep podA", send: toService.out("S", 1, 0), want: dropped, counted: counters{layout.CountServiceNew},
+			at: "from_wep podA", send: toService.out("S", 1, 0), deny: true,
+			want: dropped, counted: counters{layout.CountServiceNew},
 		}},
 	},
 	{
