@@ -163,13 +163,11 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 
 /* Packets at a host's interface that no flow, frontend or pod of ours has to do with: most of what a
  * node sends and receives for itself. They are not worth the long way. */
-INLINE bool is_foreign(const struct pkt *p, const struct cali_ct_key *key)
+INLINE bool is_foreign(const struct pkt *p)
 {
 	struct cali_route_value *rt;
 
 	if (IS_WEP || (IS_TUNNEL && IS_FROM))
-		return false;
-	if (bpf_map_lookup_elem(&FAM(ct_half), key))
 		return false;
 	if (IS_TO)
 		return true;
@@ -177,6 +175,19 @@ INLINE bool is_foreign(const struct pkt *p, const struct cali_ct_key *key)
 		return false;
 	rt = route_lookup(&p->dst);
 	return !rt || !rt_local_pod(rt->flags);
+}
+
+/* Whether a flow that is not among the confirmed ones is known at all. Its entry may have been confirmed
+ * between the two look-ups, so the first is repeated. */
+INLINE bool knows_flow(const struct cali_ct_key *key)
+{
+	return bpf_map_lookup_elem(&FAM(ct_half), key) || bpf_map_lookup_elem(&FAM(ct3), key);
+}
+
+/* A packet that can be the first of a flow: any but a TCP segment without SYN, or with an answer in it. */
+INLINE bool opens_flow(const struct pkt *p)
+{
+	return p->proto != IPPROTO_TCP || (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
 }
 
 /* Another packet of an established flow, that changes nothing about it. */
@@ -253,9 +264,14 @@ int cali_main(struct __sk_buff *skb)
 				r->count[CALI_COUNT_FAST_PATH]++;
 				return established(skb, &p, v, leg, g, now, r);
 			}
-			missed = !v;
-			if (missed && is_foreign(&p, &key))
-				return not_ours(skb, &p, g);
+			if (!v && !knows_flow(&key)) {
+				if (is_foreign(&p))
+					return not_ours(skb, &p, g);
+				if (opens_flow(&p))
+					slot = CALI_SLOT_NEW_FLOW;
+			} else if (!v) {
+				missed = true;
+			}
 		}
 	}
 	st = get_state(skb);
@@ -317,6 +333,7 @@ int cali_flow(struct __sk_buff *skb)
 	pkt_from_state(&p, st);
 	if (p.proto == IPPROTO_TCP && (p.tcp_flags & TCP_SYN))
 		st->tcp_scale = tcp_scale_option(skb, p.l4_off);
+	st->flags |= CALI_ST_FLOW_SEEN;
 	swapped = ct_key_make(&st->ct_key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
 	if (st->flags & CALI_ST_NOT_CONFIRMED)
 		v = ct_find_half(&st->ct_key, &half);
@@ -375,7 +392,10 @@ int cali_flow(struct __sk_buff *skb)
 	leg = forget(leg, st->now) & 1;
 	if (IS_TO && IS_WEP && !leg && !(v->flags & CALI_CTF_APPROVED_1)) {
 		st->flags |= CALI_ST_CT_HIT;
-		jump_policy(skb, st);
+		if (st->policy != CALI_POLICY_ALLOW)
+			jump_policy(skb, st);
+		else
+			jump(skb, CALI_SLOT_ACCEPTED);
 		return no_program(skb);
 	}
 	pkt_from_state(&p, st);
@@ -417,6 +437,8 @@ int cali_new_flow(struct __sk_buff *skb)
 		return not_ours(skb, &p, g);
 	}
 	syn = (st->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
+	if (st->ev.proto == IPPROTO_TCP && syn && !(st->flags & CALI_ST_FLOW_SEEN))
+		st->tcp_scale = tcp_scale_option(skb, st->l4_off);
 
 	if (CAN_DNAT &&
 	    (st->ev.proto == IPPROTO_TCP || st->ev.proto == IPPROTO_UDP || st->ev.proto == IPPROTO_SCTP))
@@ -525,8 +547,8 @@ int cali_new_flow(struct __sk_buff *skb)
 		}
 	}
 
-	/* Workloads always have a policy program; elsewhere 1 (allow) means that there is none. */
-	if (IS_WEP || st->policy > CALI_POLICY_ALLOW) {
+	/* Nothing to ask where everything is allowed. */
+	if (st->policy != CALI_POLICY_ALLOW) {
 		jump_policy(skb, st);
 		if (FAIL_CLOSED)
 			return no_program(skb);

@@ -408,6 +408,7 @@ enum cali_state_flag {
 	CALI_ST_SRC_POD = 1 << 16,       /* source is a pod of the cluster */
 	CALI_ST_EXPIRED = 1 << 17,       /* its entry had timed out */
 	CALI_ST_NOT_CONFIRMED = 1 << 18, /* main did not find its entry among the confirmed ones */
+	CALI_ST_FLOW_SEEN = 1 << 19,     /* cali_flow has looked at the packet, and at its options */
 };
 
 struct cali_state {

@@ -977,6 +977,7 @@ const (
 	STSrcPod       StateFlag = 65536  // source is a pod of the cluster
 	STExpired      StateFlag = 131072 // its entry had timed out
 	STNotConfirmed StateFlag = 262144 // main did not find its entry among the confirmed ones
+	STFlowSeen     StateFlag = 524288 // cali_flow has looked at the packet, and at its options
 )
 
 // String names the flags that are set.
@@ -1001,5 +1002,6 @@ func (v StateFlag) String() string {
 		16: "src-pod",
 		17: "expired",
 		18: "not-confirmed",
+		19: "flow-seen",
 	})
 }
