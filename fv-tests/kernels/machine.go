@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,7 +42,10 @@ func (m Machine) Boot(ctx context.Context, image Image, init []byte, guestArgs [
 	}
 
 	cmd := exec.CommandContext(ctx, "nice", m.command(image, initrd, guestArgs)...)
-	// QEMU must not outlive this process, however it ends.
+	// QEMU must not outlive this process, however it ends. The kernel looks at the thread that
+	// started it, so that one is kept.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	console, err := cmd.StdoutPipe()
 	if err != nil {
