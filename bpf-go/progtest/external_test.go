@@ -321,4 +321,28 @@ var externalFixtures = []fixture{
 			"tcp client:50000 > podB:8080 | normal new half-open | 1/0 packets | peer podB, unknown | peer node2 | approved-0",
 		},
 	},
+	{
+		name:     "the host's own connection to a service's backend of another node gets its key where the kernel routes it",
+		services: []service{svc("vip:80", protoTCP, "podR:8080")},
+		steps: []step{
+			{
+				at: "from_nat", send: tcp("node1:45000", "vip:80", "S"),
+				want: pass, out: becomes(tcp("node1:45000", "podR:8080", "S")), marked: layout.MarkSeen,
+				counted: plus(newService, toStack...),
+			},
+			{
+				at: "to_tunnel", send: tcp("node1:45000", "podR:8080", "S").ttl(63), mark: layout.MarkSeen,
+				want: pass, marked: layout.MarkBypass, counted: counters{layout.CountTunnelKey},
+			},
+			{
+				at: "from_tunnel", outer: "node2", send: tcp("podR:8080", "node1:45000", "SA").at(serverISN, 1001),
+				want: pass, out: becomes(tcp("vip:80", "node1:45000", "SA").at(serverISN, 1001)), marked: layout.MarkSeen,
+				counted: plus(toStack, layout.CountUnnat),
+			},
+		},
+		entries: []string{
+			"tcp node1:45000 > podR:8080 => vip:80 > node1:45000 | nat-rev replied half-open | 1/1 packets | stack, stack | approved-0 approved-1",
+			"tcp node1:45000 > vip:80 => node1:45000 > podR:8080 | nat-fwd replied half-open | 1/0 packets | stack, unknown | approved-0 approved-1",
+		},
+	},
 }

@@ -46,6 +46,7 @@ type packet struct {
 	quoted  int      // bytes quoted; 0: all
 	payload int      // bytes behind the L4 header
 	noSum   bool     // UDP without a checksum
+	first   uint16   // first word of the payload, where it matters
 
 	swapped   bool   // Ethernet addresses are those of an answer
 	ethertype uint16 // in place of the family's
@@ -137,6 +138,8 @@ func (p packet) inside(proto uint8) packet { p.disguise = &proto; return p }
 func (p packet) padded() packet {
 	return p.broken(func(b []byte) []byte { return append(b, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff) })
 }
+
+func (p packet) starting(word uint16) packet { p.first = word; return p }
 
 // moreFragments is the bit of the fragment field that says so.
 const moreFragments = 0x2000
@@ -296,6 +299,9 @@ func (p packet) l4(f layout.Family, network gopacket.NetworkLayer, sport, dport 
 	body := make([]byte, p.payload)
 	for i := range body {
 		body[i] = byte(i*7 + 1)
+	}
+	if p.first != 0 {
+		binary.BigEndian.PutUint16(body, p.first)
 	}
 	payload := gopacket.Payload(body)
 	if p.frag&0x1fff != 0 { // a later fragment has no L4 header

@@ -3,13 +3,15 @@
 package progtest
 
 import (
+	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
 )
 
-func TestServices(t *testing.T) { play(t, serviceFixtures) }
+func TestServices(t *testing.T) { play(t, slices.Concat(serviceFixtures, zeroSum)) }
 
 // direct makes node2's pods reachable without the tunnel.
 var direct = routeTo("podR", func(*run) maps.Route {
@@ -166,6 +168,29 @@ var serviceFixtures = []fixture{
 		}},
 	},
 	{
+		name:     "a refused SYN's options, extension headers and data are no part of the reset, but data is acknowledged",
+		services: []service{svc("vip:80", protoTCP)},
+		steps: []step{
+			refusal(tcp("podA:40000", "vip:80", "S").withOptions(12).withExt(extHop, extDest).withScale(7), 0),
+			refusal(tcp("podA:40001", "vip:80", "S").data(10), 10),
+			refusal(tcp("podA:40002", "vip:80", "S").padded(), 0),
+		},
+	},
+	{
+		name:     "a refused datagram is quoted without what pads its frame, and may have one byte",
+		services: []service{svc("vip:53", protoUDP)},
+		steps: []step{
+			unreachable(udp("podA:40000", "vip:53").data(1)),
+			unreachable(udp("podA:40000", "vip:53").data(0)),
+			unreachable(udp("podA:40000", "vip:53").withOptions(8).withExt(extDest)),
+			func() step {
+				s := unreachable(udp("podA:40000", "vip:53").data(4))
+				s.send = s.send.padded()
+				return s
+			}(),
+		},
+	},
+	{
 		name:     "a SYN that is sent again keeps its backend, whatever the service has become",
 		services: []service{svc("vip:80", protoTCP, "podB:8080")},
 		steps: []step{
@@ -279,4 +304,57 @@ var serviceFixtures = []fixture{
 			"tcp podA:40000 > vip:80 => podA:40000 > podB:8080 | nat-fwd new half-open | 1/0 packets | peer podB, peer podA | approved-0",
 		},
 	},
+}
+
+// refusal is a SYN to a service without backends and the reset that answers it.
+func refusal(syn packet, data uint32) step {
+	reset := resetFor(tcp(syn.src, syn.dst, "S"))
+	reset.ack += data
+	return step{
+		at: "from_wep podA", send: syn, want: redirect, out: &reset, marked: layout.MarkBypass,
+		counted: plus(sentRST, layout.DropNoBackend),
+	}
+}
+
+// unreachable is a datagram to a service without backends and the error that answers it.
+func unreachable(p packet) step {
+	return step{
+		at: "from_wep podA", send: p, want: redirect, out: becomes(answer("vip", portUnreachable, p)),
+		marked: layout.MarkBypass, counted: plus(sentICMP, layout.DropNoBackend),
+	}
+}
+
+// zeroSum are datagrams to a service whose checksum comes out as zero behind the translation, one for each family.
+var zeroSum = func() []fixture {
+	var both []fixture
+	for _, f := range []struct {
+		only family
+		in   layout.Family
+		sum  int // where the checksum stands
+	}{{onlyV4, layout.FamilyV4, 20 + 6}, {onlyV6, layout.FamilyV6, 40 + 6}} {
+		behind := udp("podA:40000", "podB:5353").starting(1).ttl(63)
+		// The word that is missing to all ones is what the checksum says.
+		word := binary.BigEndian.Uint16(behind.l3(f.in)[f.sum:]) + 1
+		both = append(both, fixture{
+			name: "a datagram whose checksum comes out as zero does not become one without", only: f.only, keep: true,
+			services: []service{svc("vip:53", protoUDP, "podB:5353")},
+			steps: []step{{
+				at: "from_wep podA", send: udp("podA:40000", "vip:53").starting(word), want: redirect,
+				out: becomes(behind.starting(word).allOnes(f.in)), marked: layout.MarkSeen, counted: plus(newService, viaVeth...),
+			}},
+		})
+	}
+	return both
+}()
+
+// allOnes makes sure that the datagram's checksum is the zero that is sent as all ones (RFC 768).
+func (p packet) allOnes(f layout.Family) packet {
+	at := ethLen + map[layout.Family]int{layout.FamilyV4: 20, layout.FamilyV6: 40}[f] + 6
+	return p.broken(func(b []byte) []byte {
+		if sum := binary.BigEndian.Uint16(b[at:]); sum != 0 && sum != 0xffff {
+			panic("the checksum is not zero")
+		}
+		b[at], b[at+1] = 0xff, 0xff
+		return b
+	})
 }
