@@ -199,7 +199,7 @@ func (r *run) step(s step) {
 	if s.gso != 0 {
 		in.GSOSegs = uint32(len(frame))/s.gso + 1
 	}
-	program := r.mains[variant]
+	program := r.programs[variant][layout.SlotMain]
 	if s.outer != "" || s.tag || s.cut != 0 {
 		before, err := r.prelude(s, v)
 		if err != nil {

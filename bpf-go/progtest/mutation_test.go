@@ -85,7 +85,7 @@ func (r *run) spoil(v variants.Variant, random *rand.Rand) {
 	in.CB[layout.CBIface], in.CB[layout.CBPolicy] = i.slot, uint32(layout.PolicyAllow)
 	var out progrun.Output
 	var err error
-	r.inside(func() { out, err = progrun.Run(r.mains[v.Name()], in) })
+	r.inside(func() { out, err = progrun.Run(r.programs[v.Name()][layout.SlotMain], in) })
 	if err != nil {
 		r.fail("%x: %v", frame, err)
 		return

@@ -64,8 +64,7 @@ type node struct {
 	set      *maps.Set
 	clock    *features.Clock
 	config   layout.Config
-	mains    map[string]*ebpf.Program                 // main programs by variant
-	programs map[string]map[layout.Slot]*ebpf.Program // all programs by variant
+	programs map[string]map[layout.Slot]*ebpf.Program // by variant
 	ifindex  map[string]uint32
 	jobs     chan func() // run on a thread in the namespace
 }
@@ -88,7 +87,7 @@ func theNode(t *testing.T) *node {
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{mains: map[string]*ebpf.Program{}, programs: map[string]map[layout.Slot]*ebpf.Program{}, ifindex: map[string]uint32{}, jobs: make(chan func())}
+	n := &node{programs: map[string]map[layout.Slot]*ebpf.Program{}, ifindex: map[string]uint32{}, jobs: make(chan func())}
 	var err error
 	if n.set, err = maps.Open(testenv.BPFFS(t), maps.Options{Sizes: maps.Sizes{
 		Conntrack: confirmedSize, ConntrackHalfOpen: 1024, NATFrontend: 64, NATBackend: 64, NATAffinity: 1024,
@@ -109,7 +108,6 @@ func newNode(t *testing.T) *node {
 		t.Fatalf("%+v", err)
 	}
 	for _, o := range generation {
-		n.mains[o.Name] = o.Programs[jump.MainProgram]
 		n.programs[o.Name] = map[layout.Slot]*ebpf.Program{}
 		for slot := range layout.SlotStride {
 			name := "cali_" + strings.ReplaceAll(slot.String(), "-", "_")

@@ -71,7 +71,7 @@ var closingFixtures = []fixture{
 		},
 	},
 	{
-		name: "a SYN on an established connection's numbers changes nothing: the far end challenges it", services: oneService,
+		name: "a SYN on an established connection's numbers does not disturb it: the far end challenges it", services: oneService,
 		steps: toService.open(toService.sends("S", 77000, 0)),
 		entries: []string{
 			"tcp podA:40000 > podB:8080 => vip:80 > podA:40000 | nat-rev established | 1/1 packets | peer podB, peer podA | approved-0 approved-1",
