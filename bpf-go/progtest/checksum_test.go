@@ -47,7 +47,7 @@ func verifyChecksums(b []byte) error {
 		if got := checksum(b[:ihl], 0); got != 0 {
 			return fmt.Errorf("IPv4 header checksum is off by %#04x", got)
 		}
-		if total > len(b) || binary.BigEndian.Uint16(b[6:])&0x3fff != 0 {
+		if total < ihl || total > len(b) || binary.BigEndian.Uint16(b[6:])&0x3fff != 0 {
 			return nil
 		}
 		return verifyL4(b[9], b[ihl:total], pseudoSum(b[12:16], b[16:20], b[9], total-ihl))
