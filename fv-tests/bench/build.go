@@ -90,12 +90,14 @@ func (h *hand) load(name string, constants any) (*load.Object, error) {
 	return load.Spec(name, spec, constants, h.set.Raw())
 }
 
-// slots are the programs of a variant and where they stand.
-var slots = map[string]layout.Slot{
-	"cali_main": layout.SlotMain, "cali_new_flow": layout.SlotNewFlow, "cali_accepted": layout.SlotAccepted,
-	"cali_icmp": layout.SlotICMP, "cali_icmp_inner": layout.SlotICMPInner, "cali_rst": layout.SlotRST,
-	"cali_drop": layout.SlotDrop, "cali_flow": layout.SlotFlow, "cali_ext_headers": layout.SlotExtHeaders,
-}
+// slots are the programs of a variant and where they stand, by the programs' names.
+var slots = func() map[string]layout.Slot {
+	all := map[string]layout.Slot{}
+	for slot := layout.SlotMain; slot < layout.SlotStride; slot++ {
+		all[programPrefix+strings.ReplaceAll(slot.String(), "-", "_")] = slot
+	}
+	return all
+}()
 
 // install loads the programs of workloads, the only ones that the measured packets meet.
 func (h *hand) install() error {

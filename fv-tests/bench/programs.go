@@ -7,64 +7,82 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // programPrefix is what the names of the datapath's programs start with.
 const programPrefix = "cali_"
 
-// runCount is what the kernel knows about one program, or the difference between two moments. A
+// runCount is what the kernel knows about some programs, or the difference between two moments. A
 // tail-called program's time is booked on the one that stands on the hook.
 type runCount struct {
 	runs uint64
 	took time.Duration
 }
 
-// countRuns reads the run counts of all programs of the datapath on this machine.
-func countRuns() (map[ebpf.ProgramID]runCount, error) {
-	out := map[ebpf.ProgramID]runCount{}
-	for id := ebpf.ProgramID(0); ; {
-		next, err := ebpf.ProgramGetNextID(id)
-		if errors.Is(err, unix.ENOENT) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list programs: %w", err)
-		}
-		id = next
-		p, err := ebpf.NewProgramFromID(id)
-		if errors.Is(err, unix.ENOENT) {
-			continue // unloaded meanwhile
-		}
-		if err != nil {
-			return nil, fmt.Errorf("open program %d: %w", id, err)
-		}
-		info, err := p.Info()
-		if err == nil && strings.HasPrefix(info.Name, programPrefix) {
-			var stats *ebpf.ProgramStats
-			if stats, err = p.Stats(); err == nil {
-				out[id] = runCount{stats.RunCount, stats.Runtime}
+// attached are the programs of the datapath that stand on the hooks of the node's interfaces: those
+// of other nodes on this machine, a test's perhaps, do not count.
+func (n *namespace) attached() ([]ebpf.ProgramID, error) {
+	links, err := n.nl.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	var ids []ebpf.ProgramID
+	for _, l := range links {
+		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+			filters, err := n.nl.FilterList(l, parent)
+			if err != nil {
+				return nil, fmt.Errorf("list filters of %s: %w", l.Attrs().Name, err)
+			}
+			for _, f := range filters {
+				if b, ok := f.(*netlink.BpfFilter); ok {
+					ids = append(ids, ebpf.ProgramID(b.Id))
+				}
 			}
 		}
-		p.Close()
-		if err != nil {
-			return nil, fmt.Errorf("program %d: %w", id, err)
-		}
 	}
+	err = inNamespace(n.handle, func() error {
+		for _, l := range links {
+			for _, hook := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+				found, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: hook})
+				if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
+					return nil // a kernel without TCX
+				}
+				if err != nil {
+					return fmt.Errorf("query tcx of %s: %w", l.Attrs().Name, err)
+				}
+				for _, p := range found.Programs {
+					ids = append(ids, p.ID)
+				}
+			}
+		}
+		return nil
+	})
+	return ids, err
 }
 
-// since is what ran between two moments, over all programs.
-func since(before, after map[ebpf.ProgramID]runCount) runCount {
+// countRuns reads the run counts of programs.
+func countRuns(ids []ebpf.ProgramID) (runCount, error) {
 	var sum runCount
-	for id, now := range after {
-		sum.runs += now.runs - before[id].runs
-		sum.took += now.took - before[id].took
+	for _, id := range ids {
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			return sum, fmt.Errorf("open program %d: %w", id, err)
+		}
+		stats, err := p.Stats()
+		p.Close()
+		if err != nil {
+			return sum, fmt.Errorf("program %d: %w", id, err)
+		}
+		sum.runs += stats.RunCount
+		sum.took += stats.Runtime
 	}
-	return sum
+	return sum, nil
 }
 
 // Metrics of programs.
@@ -78,6 +96,7 @@ const (
 // The kernel's statistics are on only meanwhile: they have a cost too.
 func (b *bench) programRuns(ctx context.Context, f family, w workload, rounds int) error {
 	var stages []*stage
+	var ids [][]ebpf.ProgramID
 	for _, st := range b.stages {
 		if !st.programs {
 			continue
@@ -86,7 +105,11 @@ func (b *bench) programRuns(ctx context.Context, f family, w workload, rounds in
 			fmt.Printf("  %s %s: %s does not work: %v\n", w, f, st.label(), err)
 			continue
 		}
-		stages = append(stages, st)
+		programs, err := st.site.node.attached()
+		if err != nil {
+			return fmt.Errorf("%s: %w", st.label(), err)
+		}
+		stages, ids = append(stages, st), append(ids, programs)
 	}
 	if len(stages) == 0 {
 		return nil
@@ -99,7 +122,7 @@ func (b *bench) programRuns(ctx context.Context, f family, w workload, rounds in
 	perRun, perOp := make([][]float64, len(stages)), make([][]float64, len(stages))
 	for range rounds {
 		for _, i := range rand.Perm(len(stages)) {
-			sum, ops, err := stages[i].sampleRuns(ctx, b.o.slice)
+			sum, ops, err := stages[i].sampleRuns(ctx, ids[i], b.o.slice)
 			if err != nil {
 				return fmt.Errorf("%s %s: %s: %w", w, f, stages[i].label(), err)
 			}
@@ -124,8 +147,8 @@ func (b *bench) programRuns(ctx context.Context, f family, w workload, rounds in
 }
 
 // sampleRuns runs a prepared workload for a slice and returns what ran meanwhile.
-func (st *stage) sampleRuns(ctx context.Context, d time.Duration) (runCount, uint64, error) {
-	before, err := countRuns()
+func (st *stage) sampleRuns(ctx context.Context, ids []ebpf.ProgramID, d time.Duration) (runCount, uint64, error) {
+	before, err := countRuns(ids)
 	if err != nil {
 		return runCount{}, 0, err
 	}
@@ -133,9 +156,9 @@ func (st *stage) sampleRuns(ctx context.Context, d time.Duration) (runCount, uin
 	if err != nil {
 		return runCount{}, 0, err
 	}
-	after, err := countRuns()
+	after, err := countRuns(ids)
 	if err != nil {
 		return runCount{}, 0, err
 	}
-	return since(before, after), a.Ops, nil
+	return runCount{after.runs - before.runs, after.took - before.took}, a.Ops, nil
 }
