@@ -45,14 +45,12 @@ func agentDirs(purpose string) (*agent, error) {
 
 func (a *agent) bpffs() string { return filepath.Join(a.dir, "bpf") }
 
-// config writes the agent's configuration. Tables are large enough for what the workloads leave
-// behind within the timeouts; nothing else differs from the defaults that matters to a packet.
+// config writes the agent's configuration: where it is, and what extra says; all else is the default.
 func (a *agent) config(extra map[string]any) error {
 	cfg := map[string]any{
 		"nodeName": nodeName, "source": "Files", "filesDirectory": filepath.Join(a.dir, "manifests"),
 		"runDirectory": filepath.Join(a.dir, "run"), "bpffsRoot": a.bpffs(),
 		"uplinkInterfacePattern": "^" + uplink + "$", "overlay": "VXLAN",
-		"mapSizeConntrack": conntrackSize, "mapSizeConntrackHalfOpen": 65536,
 		"healthAddress": "", "metricsAddress": "",
 	}
 	for k, v := range extra {

@@ -33,8 +33,9 @@ func (m felixMode) carry(ctx context.Context, s *site, services int) (func() err
 	if err != nil {
 		return a.close, err
 	}
-	// The agent finds nothing to repair while a benchmark runs.
-	if err := a.config(map[string]any{"resyncInterval": "12h"}); err != nil {
+	// The agent finds nothing to repair while a benchmark runs, and its tables are large enough for what
+	// the workloads leave behind within the timeouts.
+	if err := a.config(map[string]any{"resyncInterval": "12h", "mapSizeConntrack": conntrackSize}); err != nil {
 		return a.close, err
 	}
 	if err := a.manifests(services, byAgent); err != nil {

@@ -72,7 +72,7 @@ func startWorker(ctx context.Context, cfg workerConfig) (*process, error) {
 	return p, nil
 }
 
-// startOff starts a command on every CPU but one (or on that, when there is no other). The caller's
+// startOff starts a command on every CPU but one (or on that, when there is no other; -1: on all). The caller's
 // thread is thrown away afterwards.
 func startOff(cpu int, cmd *exec.Cmd) error {
 	var set unix.CPUSet
