@@ -166,23 +166,33 @@ func copyPerCPU(from, to *ebpf.Map) (int, error) {
 	return int(rows), nil
 }
 
+// CatchUp brings over what the programs have written into the old maps since Resize. It is called just
+// before the programs that use the new ones take over, so that FinishResize finds little that they missed.
+func (s *Set) CatchUp() error {
+	var errs []error
+	for _, r := range s.resized {
+		if !datapathWrites(r.old) {
+			continue
+		}
+		n, err := catchUp(r.old, s.open[r.name])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("map %s: bring over late entries: %w", r.name, err))
+		}
+		s.log.WithFields(logrus.Fields{"map": r.name, "entries": n}).Debug("late entries brought over")
+	}
+	return errors.Join(errs...)
+}
+
 // FinishResize brings over what programs wrote into replaced maps between the copy and the switch
 // to programs that use the new ones, and lets go of the old maps. It is called after the new
 // programs are installed; without a pending resize it does nothing.
 func (s *Set) FinishResize() error {
-	var errs []error
+	err := s.CatchUp()
 	for _, r := range s.resized {
-		if datapathWrites(r.old) {
-			n, err := catchUp(r.old, s.open[r.name])
-			if err != nil {
-				errs = append(errs, fmt.Errorf("map %s: bring over late entries: %w", r.name, err))
-			}
-			s.log.WithFields(logrus.Fields{"map": r.name, "entries": n}).Debug("late entries brought over")
-		}
 		r.old.Close()
 	}
 	s.resized = nil
-	return errors.Join(errs...)
+	return err
 }
 
 // catchUp copies entries that the new map lacks, or that were used later in the old one. Flows and

@@ -188,6 +188,9 @@ func (p *programs) install(r loadResult) error {
 	if err := p.set.SetGeneration(0); err != nil {
 		return err
 	}
+	if err := p.set.CatchUp(); err != nil {
+		return fmt.Errorf("resize maps: %w", err)
+	}
 	if err := jump.Install(p.set, r.bank, r.generation); err != nil {
 		return err
 	}
