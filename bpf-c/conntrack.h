@@ -189,15 +189,18 @@ INLINE void ct_track_seq(struct cali_ct_leg *l, const struct pkt *p)
  * to a SYN counts when it acknowledges it. */
 INLINE bool ct_rst_valid(const struct cali_ct_leg *from, const struct cali_ct_leg *to, const struct pkt *p)
 {
+	bool scaled = to->flags & from->flags & CALI_LEG_SCALE;
 	__u32 win;
 
-	if ((from->flags & CALI_LEG_END) && p->tcp_seq == from->end)
-		return true;
 	if (to->flags & CALI_LEG_ACK) {
-		win = (__u32)to->win << (to->flags & CALI_LEG_SCALE && from->flags & CALI_LEG_SCALE
-					     ? (to->scale & 15)
-					     : 0);
-		return p->tcp_seq - to->ack < (win ? win : 1);
+		win = (__u32)to->win << (scaled ? (to->scale & 15) : 0);
+		if (p->tcp_seq - to->ack < (win ? win : 1))
+			return true;
+		/* Where the SYNs were not seen the window is a guess, and the sender's own number counts.
+		 * Else it does not: whoever can send one segment can move it. */
+		if (scaled || (to->flags & CALI_LEG_SYN))
+			return false;
+		return (from->flags & CALI_LEG_END) && p->tcp_seq == from->end;
 	}
 	/* Nothing acknowledged yet: only an RST that answers the SYN. */
 	return (p->tcp_flags & TCP_ACK) && (to->flags & CALI_LEG_END) && p->tcp_ack == to->end;

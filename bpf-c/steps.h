@@ -122,9 +122,9 @@ INLINE int send(struct __sk_buff *skb, const struct cali_ip *dst, __u32 kind, __
 		struct fib_hop *hop, const struct cali_ip_any *tun, bool tun_v6, const struct cali_globals *g,
 		struct cali_counter_row *r)
 {
-	if (CAN_FIB && kind == CALI_FWD_PEER)
+	if (CAN_FIB && kind == CALI_FWD_PEER && (CFG.features & CALI_FEAT_REDIRECT_PEER))
 		return send_peer(skb, ifindex, r);
-	if (CAN_FIB && kind == CALI_FWD_VETH)
+	if (CAN_FIB && (kind == CALI_FWD_VETH || kind == CALI_FWD_PEER))
 		return send_veth(skb, ifindex, dst);
 	if (CAN_ENCAP && kind == CALI_FWD_TUNNEL)
 		return send_tunnel(skb, tun, tun_v6, g);

@@ -102,6 +102,7 @@ func newNode(t *testing.T) *node {
 	n.config = layout.Config{
 		MarkShift: 20, HZ: hz, ToSYNSent: 20 * hz, ToEstablished: 3600 * hz, ToFINs: 30 * hz, ToReset: 40 * hz,
 		ToUDP: 60 * hz, ToGeneric: 600 * hz, ToICMP: 5 * hz, ToTicksShift: twinShift,
+		Features: uint32(layout.FeatRedirectPeer | layout.FeatRedirectNeigh),
 	}
 	generation, err := load.All(n.config, n.set.Raw())
 	if err != nil {

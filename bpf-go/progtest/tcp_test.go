@@ -174,6 +174,15 @@ var resetFixtures = []fixture{
 		},
 	},
 	{
+		name:     "a reset at the number that a segment far behind the window claimed changes nothing",
+		services: oneService,
+		steps:    toService.open(toService.sends("A", 900001, 5001), ignored(toService.sends("R", 900001, 0))),
+		entries: []string{
+			"tcp podA:40000 > podB:8080 => vip:80 > podA:40000 | nat-rev established | 1/1 packets | peer podB, peer podA | approved-0 approved-1",
+			"tcp podA:40000 > vip:80 => podA:40000 > podB:8080 | nat-fwd established | 4/0 packets | peer podB, peer podA | approved-0 approved-1",
+		},
+	},
+	{
 		name: "a reset at the end of a scaled window counts", services: oneService,
 		steps: scaled(toService.answers("R", 5001+window<<7-1, 0)),
 		entries: []string{
