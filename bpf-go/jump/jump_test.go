@@ -174,7 +174,7 @@ func TestTheRealGenerationInstallsWithAllItsPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := load.All(layout.Config{JumpBank: bank, MarkShift: 20, HZ: 250}, set.Raw())
+	all, err := load.All(t.Context(), layout.Config{JumpBank: bank, MarkShift: 20, HZ: 250}, set.Raw())
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

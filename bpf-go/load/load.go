@@ -11,6 +11,7 @@
 package load
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -67,13 +68,17 @@ func Variant(v variants.Variant, cfg layout.Config, maps map[string]*ebpf.Map) (
 }
 
 // All loads all 24 variants, or none. The verifier is what takes time, so they are loaded side by
-// side on all CPUs. The objects are in the order of their indices.
-func All(cfg layout.Config, maps map[string]*ebpf.Map) ([]*Object, error) {
+// side on all CPUs; one that is refused, or the context's end, keeps the others from being started.
+// The objects are in the order of their indices.
+func All(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map) ([]*Object, error) {
 	all := make([]*Object, len(variants.All()))
-	var group errgroup.Group
+	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i, v := range variants.All() {
 		group.Go(func() (err error) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			all[i], err = Variant(v, cfg, maps)
 			return err
 		})

@@ -104,7 +104,7 @@ func newNode(t *testing.T) *node {
 		ToUDP: 60 * hz, ToGeneric: 600 * hz, ToICMP: 5 * hz, ToTicksShift: twinShift,
 		Features: uint32(layout.FeatRedirectPeer | layout.FeatRedirectNeigh),
 	}
-	generation, err := load.All(n.config, n.set.Raw())
+	generation, err := load.All(t.Context(), n.config, n.set.Raw())
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

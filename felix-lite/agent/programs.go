@@ -8,12 +8,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/bits"
-	"runtime"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/felix-lite/felix-lite/bpf-go/features"
 	"github.com/felix-lite/felix-lite/bpf-go/jump"
@@ -162,7 +159,7 @@ func (p *programs) ensure(ctx context.Context) {
 	cfg.JumpBank = bank
 	go func() {
 		r := loadResult{started: now, bank: bank, mark: mark}
-		r.generation, r.err = loadAll(ctx, func(v variants.Variant) (*load.Object, error) { return load.Variant(v, cfg, raw) })
+		r.generation, r.err = load.All(ctx, cfg, raw)
 		p.loaded <- r // has room for the one that may be under way
 	}()
 }
@@ -220,32 +217,4 @@ func (p *programs) close() {
 	if p.loading {
 		load.CloseAll((<-p.loaded).generation)
 	}
-}
-
-// loadAll loads all variants on all CPUs. One that is refused ends it, and none is kept.
-func loadAll(ctx context.Context, one func(variants.Variant) (*load.Object, error)) ([]*load.Object, error) {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	var mu sync.Mutex
-	var loaded []*load.Object
-	for _, v := range variants.All() {
-		group.Go(func() error {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			o, err := one(v)
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			loaded = append(loaded, o)
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		load.CloseAll(loaded)
-		return nil, err
-	}
-	return loaded, nil
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/felix-lite/felix-lite/internal/testenv"
 )
 
 func TestMedianAndQuartilesAreInterpolated(t *testing.T) {
@@ -148,9 +150,7 @@ func TestUnknownModesAreRefused(t *testing.T) {
 }
 
 func TestDirectAndNftablesCarryEveryWorkloadInBothFamilies(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	testenv.RequireRoot(t)
 	o := options{cpu: 0, realtime: true, slice: 2 * time.Millisecond, minRounds: 1, maxRounds: 1}
 	b := &bench{o: o}
 	defer func() {

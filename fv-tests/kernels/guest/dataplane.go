@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func (d *dataplane) install(feats *features.Set) error {
 	if err := jump.InstallPolicies(d.set, policies); err != nil {
 		return err
 	}
-	generation, err := load.All(cfg, d.set.Raw())
+	generation, err := load.All(context.Background(), cfg, d.set.Raw())
 	if err != nil {
 		return err
 	}
