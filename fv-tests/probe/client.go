@@ -17,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // errShortRead marks a connection that ended in the middle of an answer.
@@ -80,7 +82,7 @@ func runTCP(ctx context.Context, a TCPArgs) Result {
 		a.Timeout = 5 * time.Second
 	}
 	return attempts(ctx, a.Count, a.Concurrency, func() (observation, error) {
-		s, err := dialTCP(ctx, a.Address, a.SourcePort, a.Timeout)
+		s, err := dialTCP(ctx, a, a.Timeout)
 		if err != nil {
 			return observation{}, err
 		}
@@ -122,12 +124,22 @@ type session struct {
 	seen observation
 }
 
-func dialTCP(ctx context.Context, address string, sourcePort int, timeout time.Duration) (*session, error) {
+// dialTCP opens a connection as the arguments say and reads the server's hello.
+func dialTCP(ctx context.Context, a TCPArgs, timeout time.Duration) (*session, error) {
 	d := net.Dialer{Timeout: timeout, Control: reuseAddress}
-	if sourcePort != 0 {
-		d.LocalAddr = &net.TCPAddr{Port: sourcePort}
+	if a.SourcePort != 0 {
+		d.LocalAddr = &net.TCPAddr{Port: a.SourcePort}
 	}
-	conn, err := d.DialContext(ctx, "tcp", address)
+	var conn net.Conn
+	var err error
+	if a.Mapped {
+		var to netip.AddrPort
+		if to, err = netip.ParseAddrPort(a.Address); err == nil {
+			conn, err = dialMapped(unix.SOCK_STREAM, to, a.SourcePort, timeout)
+		}
+	} else {
+		conn, err = d.DialContext(ctx, "tcp", a.Address)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +148,9 @@ func dialTCP(ctx context.Context, address string, sourcePort int, timeout time.D
 	line, err := s.in.ReadBytes('\n')
 	if err == nil {
 		err = s.seen.learn(line, conn.RemoteAddr())
+	}
+	if c, ok := conn.(syscall.Conn); ok && err == nil {
+		s.seen.peer = peerName(c)
 	}
 	if err != nil {
 		conn.Close()
@@ -167,7 +182,7 @@ func runUDP(ctx context.Context, a UDPArgs) Result {
 		a.Timeout = 2 * time.Second
 	}
 	return attempts(ctx, a.Count, a.Concurrency, func() (observation, error) {
-		s, err := openUDP(a.Address, a.SourcePort, a.Connected)
+		s, err := openUDP(a)
 		if err != nil {
 			return observation{}, err
 		}
@@ -193,8 +208,9 @@ type datagrams struct {
 	seen      observation
 }
 
-func openUDP(address string, sourcePort int, connected bool) (*datagrams, error) {
-	to, err := netip.ParseAddrPort(address)
+// openUDP makes a socket as the arguments say.
+func openUDP(a UDPArgs) (*datagrams, error) {
+	to, err := netip.ParseAddrPort(a.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -203,16 +219,28 @@ func openUDP(address string, sourcePort int, connected bool) (*datagrams, error)
 		network = "udp6"
 	}
 	var local *net.UDPAddr
-	if sourcePort != 0 {
-		local = &net.UDPAddr{Port: sourcePort}
+	if a.SourcePort != 0 {
+		local = &net.UDPAddr{Port: a.SourcePort}
 	}
-	s := &datagrams{to: to, connected: connected}
-	if connected {
+	s := &datagrams{to: to, connected: a.Connected}
+	switch {
+	case a.Connected && a.Mapped:
+		var conn net.Conn
+		if conn, err = dialMapped(unix.SOCK_DGRAM, to, a.SourcePort, a.Timeout); err == nil {
+			s.conn = conn.(*net.UDPConn)
+		}
+	case a.Connected:
 		s.conn, err = net.DialUDP(network, local, net.UDPAddrFromAddrPort(to))
-	} else {
+	case a.Mapped:
+		s.conn, err = net.ListenUDP("udp", local) // an IPv6 socket for both families
+	default:
 		s.conn, err = net.ListenUDP(network, local)
 	}
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	s.seen.peer = peerName(s.conn)
+	return s, nil
 }
 
 // roundTrip sends one datagram and returns the next one that comes.
@@ -262,7 +290,7 @@ func (o *observation) learn(message []byte, from net.Addr) error {
 	if err := json.Unmarshal(message, &id); err != nil {
 		return fmt.Errorf("%w: identity: %w", errChecksum, err)
 	}
-	o.server, o.client, o.source = id.Server, id.Client, plain(from)
+	o.server, o.client, o.source, o.original = id.Server, id.Client, plain(from), id.Original
 	if host, _, err := net.SplitHostPort(id.Client); err == nil {
 		o.client = host
 	}

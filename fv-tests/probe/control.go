@@ -108,6 +108,9 @@ func Run(name, socket string) error {
 	if err := s.serveEcho(Port); err != nil {
 		return fmt.Errorf("prober %s: %w", name, err)
 	}
+	if err := s.serveMesh(MeshPort); err != nil {
+		return fmt.Errorf("prober %s: %w", name, err)
+	}
 	_ = os.Remove(socket)
 	l, err := net.Listen("unix", socket)
 	if err != nil {

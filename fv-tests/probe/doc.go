@@ -17,8 +17,13 @@ import (
 	"time"
 )
 
-// Port is where every prober's echo server listens, TCP and UDP, both families.
-const Port = 8080
+// Port is where every prober's echo server listens, TCP and UDP, both families. On MeshPort, TCP only,
+// the same server stands in for a mesh's sidecar: it is where netfilter's REDIRECT sends a pod's own
+// connections, and it says where they were bound for.
+const (
+	Port     = 8080
+	MeshPort = 15001
+)
 
 // TCPArgs asks for short TCP connections: connect, read the hello line, send Bytes and get them back,
 // close. Count connections are made, at most Concurrency at a time.
@@ -28,6 +33,7 @@ type TCPArgs struct {
 	Count       int           `json:"count,omitempty"`       // default 1
 	Concurrency int           `json:"concurrency,omitempty"` // default 1
 	SourcePort  int           `json:"sourcePort,omitempty"`
+	Mapped      bool          `json:"mapped,omitempty"`  // an IPv6 socket to the v4-mapped address
 	Timeout     time.Duration `json:"timeout,omitempty"` // of each connection, default 5 s
 }
 
@@ -40,6 +46,7 @@ type UDPArgs struct {
 	Count       int           `json:"count,omitempty"`
 	Concurrency int           `json:"concurrency,omitempty"`
 	SourcePort  int           `json:"sourcePort,omitempty"`
+	Mapped      bool          `json:"mapped,omitempty"`  // an IPv6 socket to the v4-mapped address
 	Timeout     time.Duration `json:"timeout,omitempty"` // of each datagram's answer, default 2 s
 }
 
@@ -51,7 +58,9 @@ type Result struct {
 	Examples     []string       `json:"examples,omitempty"`     // the first few errors in full
 	Backends     map[string]int `json:"backends,omitempty"`     // answers by server name
 	Clients      map[string]int `json:"clients,omitempty"`      // client addresses as the servers saw them, without port
-	ReplySources map[string]int `json:"replySources,omitempty"` // where answers came from
+	ReplySources map[string]int `json:"replySources,omitempty"` // where answers came from: recvfrom's source
+	Peers        map[string]int `json:"peers,omitempty"`        // getpeername of connected sockets
+	Originals    map[string]int `json:"originals,omitempty"`    // SO_ORIGINAL_DST at the server
 	Slow         int            `json:"slow"`                   // attempts that took more than a second
 	Latency      Latency        `json:"latency"`
 	Bytes        int64          `json:"bytes"` // payload that came back right
@@ -86,6 +95,8 @@ type LoadArgs struct {
 	Workers  int           `json:"workers"`
 	Interval time.Duration `json:"interval"` // between two attempts of a worker
 	Timeout  time.Duration `json:"timeout"`  // of an attempt, default 5 s
+	// Unconnected makes UDP sockets that are not connected: each datagram names its destination.
+	Unconnected bool `json:"unconnected,omitempty"`
 }
 
 // FloodArgs asks for raw TCP SYNs with random sources.
@@ -108,4 +119,6 @@ type identity struct {
 	Server string `json:"server"`
 	Client string `json:"client"` // address and port it sees
 	Local  string `json:"local"`
+	// Original is where the connection was bound for, if netfilter redirected it here.
+	Original string `json:"original,omitempty"`
 }

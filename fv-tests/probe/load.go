@@ -99,7 +99,7 @@ func (b *brokenError) Error() string { return "open connection: " + b.err.Error(
 func (b *brokenError) Unwrap() error { return b.err }
 
 func (l *load) connectTCP() (observation, error) {
-	s, err := dialTCP(context.Background(), l.args.Address, 0, l.args.Timeout)
+	s, err := dialTCP(context.Background(), TCPArgs{Address: l.args.Address}, l.args.Timeout)
 	if err != nil {
 		return observation{}, err
 	}
@@ -111,7 +111,7 @@ func (l *load) connectTCP() (observation, error) {
 }
 
 func (l *load) newUDP() (observation, error) {
-	s, err := openUDP(l.args.Address, 0, true)
+	s, err := openUDP(UDPArgs{Address: l.args.Address, Connected: !l.args.Unconnected})
 	if err != nil {
 		return observation{}, err
 	}
@@ -120,7 +120,7 @@ func (l *load) newUDP() (observation, error) {
 }
 
 func (l *load) openTCP(ctx context.Context) (func() (observation, error), error) {
-	s, err := dialTCP(ctx, l.args.Address, 0, l.args.Timeout)
+	s, err := dialTCP(ctx, TCPArgs{Address: l.args.Address}, l.args.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (l *load) openTCP(ctx context.Context) (func() (observation, error), error)
 }
 
 func (l *load) openUDP() (func() (observation, error), error) {
-	s, err := openUDP(l.args.Address, 0, true)
+	s, err := openUDP(UDPArgs{Address: l.args.Address, Connected: !l.args.Unconnected})
 	if err != nil {
 		return nil, err
 	}

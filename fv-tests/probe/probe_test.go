@@ -74,15 +74,27 @@ func TestEchoTellsIdentityAndReturnsPayload(t *testing.T) {
 	defer u.Close()
 	go s.udpLoop(u)
 
-	tcp := runTCP(t.Context(), TCPArgs{Address: l.Addr().String(), Bytes: 1 << 20, Count: 10, Concurrency: 3})
-	if tcp.OK != 10 || tcp.Backends["here"] != 10 || tcp.Clients["127.0.0.1"] != 10 || tcp.Bytes != 10<<20 {
-		t.Errorf("TCP: %s %v", tcp, tcp.Examples)
-	}
-	for _, connected := range []bool{false, true} {
-		udp := runUDP(t.Context(), UDPArgs{Address: u.LocalAddr().String(), Sizes: []int{1, 1200, 60000}, Connected: connected})
-		if udp.OK != 1 || udp.ReplySources[u.LocalAddr().String()] != 1 {
-			t.Errorf("UDP, connected %v: %s %v", connected, udp, udp.Examples)
+	for _, mapped := range []bool{false, true} {
+		tcp := runTCP(t.Context(), TCPArgs{Address: l.Addr().String(), Bytes: 1 << 20, Count: 10, Concurrency: 3, Mapped: mapped})
+		if tcp.OK != 10 || tcp.Backends["here"] != 10 || tcp.Clients["127.0.0.1"] != 10 || tcp.Bytes != 10<<20 ||
+			tcp.Peers[l.Addr().String()] != 10 || len(tcp.Originals) != 0 {
+			t.Errorf("TCP, v4-mapped %v: %s %v", mapped, tcp, tcp.Examples)
 		}
+		for _, connected := range []bool{false, true} {
+			udp := runUDP(t.Context(), UDPArgs{
+				Address: u.LocalAddr().String(), Sizes: []int{1, 1200, 60000}, Connected: connected, Mapped: mapped,
+			})
+			if udp.OK != 1 || udp.ReplySources[u.LocalAddr().String()] != 1 {
+				t.Errorf("UDP, connected %v, v4-mapped %v: %s %v", connected, mapped, udp, udp.Examples)
+			}
+			if named := udp.Peers[u.LocalAddr().String()] == 1; named != connected {
+				t.Errorf("UDP, connected %v, v4-mapped %v: getpeername says %v", connected, mapped, udp.Peers)
+			}
+		}
+	}
+	refused := runTCP(t.Context(), TCPArgs{Address: "127.0.0.1:1", Mapped: true})
+	if refused.Errors["refused"] != 1 {
+		t.Errorf("a v4-mapped connection that is refused: %s %v", refused, refused.Examples)
 	}
 }
 

@@ -56,6 +56,18 @@ func (s *server) serveEcho(port int) error {
 	return nil
 }
 
+// serveMesh serves connections that netfilter redirects.
+func (s *server) serveMesh(port int) error {
+	for _, family := range []string{"4", "6"} {
+		l, err := net.Listen("tcp"+family, net.JoinHostPort("", strconv.Itoa(port)))
+		if err != nil {
+			return fmt.Errorf("mesh server: %w", err)
+		}
+		go s.acceptLoop(l)
+	}
+	return nil
+}
+
 func (s *server) acceptLoop(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -70,9 +82,11 @@ func (s *server) acceptLoop(l net.Listener) {
 }
 
 func (s *server) serveTCP(conn net.Conn) error {
-	hello, err := json.Marshal(identity{
-		Server: s.name, Client: plain(conn.RemoteAddr()), Local: plain(conn.LocalAddr()),
-	})
+	id := identity{Server: s.name, Client: plain(conn.RemoteAddr()), Local: plain(conn.LocalAddr())}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		id.Original = redirectedFrom(tcp)
+	}
+	hello, err := json.Marshal(id)
 	if err != nil {
 		return err
 	}

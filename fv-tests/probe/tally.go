@@ -17,7 +17,10 @@ type observation struct {
 	server string
 	client string // client address as the server saw it
 	source string // where the answer came from
-	bytes  int64
+	peer   string // what getpeername says of the socket
+	// where the connection was bound for when netfilter redirected it to the server
+	original string
+	bytes    int64
 }
 
 const (
@@ -45,6 +48,8 @@ func (t *tally) add(o observation, err error, took time.Duration) {
 	count(&t.r.Backends, o.server)
 	count(&t.r.Clients, o.client)
 	count(&t.r.ReplySources, o.source)
+	count(&t.r.Peers, o.peer)
+	count(&t.r.Originals, o.original)
 	if err != nil {
 		count(&t.r.Errors, Kind(err))
 		if len(t.r.Examples) < maxExamples {
@@ -80,6 +85,7 @@ func (t *tally) result() Result {
 	r := t.r
 	r.Errors, r.Backends = maps.Clone(r.Errors), maps.Clone(r.Backends)
 	r.Clients, r.ReplySources = maps.Clone(r.Clients), maps.Clone(r.ReplySources)
+	r.Peers, r.Originals = maps.Clone(r.Peers), maps.Clone(r.Originals)
 	r.Examples = slices.Clone(r.Examples)
 	if n := len(t.samples); n > 0 {
 		sorted := slices.Sorted(slices.Values(t.samples))
@@ -95,7 +101,8 @@ func (r Result) String() string {
 	for _, part := range []struct {
 		name   string
 		counts map[string]int
-	}{{"errors", r.Errors}, {"backends", r.Backends}, {"client seen as", r.Clients}, {"answers from", r.ReplySources}} {
+	}{{"errors", r.Errors}, {"backends", r.Backends}, {"client seen as", r.Clients}, {"answers from", r.ReplySources},
+		{"getpeername", r.Peers}, {"redirected from", r.Originals}} {
 		if len(part.counts) > 0 {
 			s += fmt.Sprintf(", %s %s", part.name, Spread(part.counts))
 		}
