@@ -5,6 +5,7 @@ package routetable
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -21,13 +22,13 @@ type Event struct {
 // Lost tells whether reports were lost; the RouteTable then reads everything again. Err says why.
 func (e Event) Lost() (bool, error) { return e.lost, e.err }
 
-// message is one netlink report; exactly one of the pointers is set, or addr.
+// message is one netlink report; exactly one of the pointers is set, or addr is valid.
 type message struct {
 	deleted   bool
 	link      *linkMsg
 	route     *routeMsg
 	neighbour *neighbourMsg
-	addr      bool
+	addr      netip.Addr
 }
 
 const (
@@ -170,8 +171,30 @@ func (r *RouteTable) HandleEvent(e Event) {
 			r.routeReported(m.route, m.deleted)
 		case m.neighbour != nil:
 			r.neighbourReported(m.neighbour, m.deleted)
-		case m.addr:
+		case m.deleted:
+			r.addressGone(m.addr)
+		default:
 			r.retryGateways()
+			for dst := range r.routesFrom[m.addr] {
+				r.routes.Retry(keyOf(dst))
+			}
+		}
+	}
+}
+
+// addressGone takes in what the kernel does, without a word, to the routes whose source an address was: IPv4's are dropped,
+// IPv6's lose the source.
+func (r *RouteTable) addressGone(addr netip.Addr) {
+	for dst := range r.routesFrom[addr] {
+		k := keyOf(dst)
+		have, ok := r.routes.Actual(k)
+		switch {
+		case !ok || have.source != addr:
+		case addr.Is4():
+			r.routes.ObserveGone(k)
+		default:
+			have.source = netip.Addr{}
+			r.routes.Observe(k, have)
 		}
 	}
 }

@@ -51,8 +51,10 @@ func parseAll(raw []syscall.NetlinkMessage) []message {
 			if n, ok := parseNeighbour(m.Data); ok {
 				out = append(out, message{neighbour: &n, deleted: m.Header.Type == unix.RTM_DELNEIGH})
 			}
-		case unix.RTM_NEWADDR:
-			out = append(out, message{addr: true})
+		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+			if a, ok := parseAddr(m.Data); ok {
+				out = append(out, message{addr: a, deleted: m.Header.Type == unix.RTM_DELADDR})
+			}
 		}
 	}
 	return out
@@ -74,6 +76,20 @@ func parseLink(b []byte) (linkMsg, bool) {
 		}
 	})
 	return m, m.name != ""
+}
+
+// parseAddr reads the address of an ifaddrmsg. IPv4 tells the local address apart from the far end's.
+func parseAddr(b []byte) (netip.Addr, bool) {
+	var out netip.Addr
+	if len(b) < unix.SizeofIfAddrmsg {
+		return out, false
+	}
+	forEachAttr(b[unix.SizeofIfAddrmsg:], func(typ uint16, value []byte) {
+		if a, ok := netip.AddrFromSlice(value); ok && (typ == unix.IFA_LOCAL || typ == unix.IFA_ADDRESS && !out.IsValid()) {
+			out = a
+		}
+	})
+	return out, out.IsValid()
 }
 
 // parseRoute reads an rtmsg; false for what is not in the main table.
@@ -108,7 +124,17 @@ func parseRoute(b []byte) (routeMsg, bool) {
 			m.value.ifindex = int(u32(value))
 		case unix.RTA_PRIORITY:
 			m.key.metric = u32(value)
-		case unix.RTA_MULTIPATH, unix.RTA_PREFSRC, unix.RTA_METRICS, unix.RTA_ENCAP, unix.RTA_VIA, rtaNHID:
+		case unix.RTA_PREFSRC:
+			m.value.source, _ = netip.AddrFromSlice(value)
+		case unix.RTA_METRICS:
+			forEachAttr(value, func(metric uint16, value []byte) {
+				if metric == unix.RTAX_MTU {
+					m.value.mtu = u32(value)
+				} else {
+					m.value.other = true
+				}
+			})
+		case unix.RTA_MULTIPATH, unix.RTA_ENCAP, unix.RTA_VIA, rtaNHID:
 			m.value.other = true
 		}
 	})

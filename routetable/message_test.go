@@ -39,6 +39,8 @@ func TestRoutesOfOtherTablesAndKindsAreNotTakenForOurs(t *testing.T) {
 		"route add 10.65.1.4/32 dev cali1 proto 241 metric 7",
 		"route add 10.65.1.5/32 dev cali1 proto 241 src 127.0.0.1",
 		"route add 10.65.1.6/32 dev cali1 proto 241",
+		"route add 10.65.1.7/32 dev cali1 proto 241 mtu 1300",
+		"route add 10.65.1.8/32 dev cali1 proto 241 mtu 1300 advmss 1000",
 		"route add default dev cali1 proto 241",
 	} {
 		testenv.Run(t, "sh", "-c", "ip "+args)
@@ -58,12 +60,13 @@ func TestRoutesOfOtherTablesAndKindsAreNotTakenForOurs(t *testing.T) {
 	}
 	index := l.Attrs().Index
 	plain := routeValue{ifindex: index}
-	odd := routeValue{ifindex: index, other: true}
 	want := map[routeKey]routeValue{
 		keyOf(netip.MustParsePrefix("10.65.1.3/32")): {other: true},
 		{netip.MustParsePrefix("10.65.1.4/32"), 7}:   plain,
-		keyOf(netip.MustParsePrefix("10.65.1.5/32")): odd,
+		keyOf(netip.MustParsePrefix("10.65.1.5/32")): {ifindex: index, source: netip.MustParseAddr("127.0.0.1")},
 		keyOf(netip.MustParsePrefix("10.65.1.6/32")): plain,
+		keyOf(netip.MustParsePrefix("10.65.1.7/32")): {ifindex: index, mtu: 1300},
+		keyOf(netip.MustParsePrefix("10.65.1.8/32")): {ifindex: index, mtu: 1300, other: true},
 		keyOf(netip.MustParsePrefix("0.0.0.0/0")):    plain,
 	}
 	for k, v := range want {

@@ -41,7 +41,9 @@ type routeValue struct {
 	ifindex int // 0: the interface is not there
 	gateway netip.Addr
 	onlink  bool
-	other   bool // has something that we never set: another type, several next hops, a source, metrics
+	source  netip.Addr // of packets that this host sends; invalid: the kernel chooses
+	mtu     uint32     // 0: the interface's
+	other   bool       // has something that we never set: another type, several next hops, other metrics
 }
 
 // satisfies tells whether an actual route is as good as the desired one.
@@ -54,7 +56,7 @@ func (have routeValue) satisfies(want routeValue) bool {
 
 // resolve finds the interface of a desired route.
 func (r *RouteTable) resolve(route Route) routeValue {
-	v := routeValue{ifindex: anyInterface, gateway: route.Gateway, onlink: route.Onlink}
+	v := routeValue{ifindex: anyInterface, gateway: route.Gateway, onlink: route.Onlink, source: route.Source, mtu: route.MTU}
 	if route.Interface != "" {
 		v.ifindex = r.links.index(route.Interface)
 	}
@@ -98,11 +100,11 @@ func (o routeOps) update(k routeKey, v routeValue) error {
 	// A place that is ours is replaced, without a gap. Any other must be free: "replace" would take it from whoever
 	// has it, whatever the protocol.
 	if _, ours := o.r.routes.Actual(k); ours {
-		return o.explain(k, o.r.handle.RouteReplace(route))
+		return o.explain(k, v, o.r.handle.RouteReplace(route))
 	}
 	err := o.r.handle.RouteAdd(route)
 	if !errors.Is(err, unix.EEXIST) {
-		return o.explain(k, err)
+		return o.explain(k, v, err)
 	}
 	holder, ours, err := o.holder(k)
 	switch {
@@ -113,9 +115,9 @@ func (o routeOps) update(k routeKey, v routeValue) error {
 	case holder != "":
 		return fmt.Errorf("route %s: %w by a route of protocol %s", k.dst, ErrConflict, holder)
 	case ours != nil: // written by us, and the table did not know
-		return o.explain(k, o.r.handle.RouteReplace(route))
+		return o.explain(k, v, o.r.handle.RouteReplace(route))
 	}
-	return o.explain(k, o.r.handle.RouteAdd(route)) // gone meanwhile
+	return o.explain(k, v, o.r.handle.RouteAdd(route)) // gone meanwhile
 }
 
 // holder reads who has a route's place: the foreign protocol's name, and our own route if it is we. It reads the whole table,
@@ -138,10 +140,12 @@ func (o routeOps) holder(k routeKey) (foreign string, ours *routeValue, err erro
 }
 
 // explain tells what is normal from what is wrong.
-func (o routeOps) explain(k routeKey, err error) error {
+func (o routeOps) explain(k routeKey, v routeValue, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case v.source.IsValid() && errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("route %s: source %s is no address of this node (%w): %w", k.dst, v.source, err, reconcile.ErrPending)
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENETDOWN):
 		return fmt.Errorf("route %s: interface is not there or down (%w): %w", k.dst, err, reconcile.ErrPending)
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
@@ -188,6 +192,10 @@ func (o routeOps) message(k routeKey, v routeValue) *netlink.Route {
 	if v.onlink {
 		m.Flags |= int(netlink.FLAG_ONLINK)
 	}
+	if v.source.IsValid() {
+		m.Src = v.source.AsSlice()
+	}
+	m.MTU = int(v.mtu)
 	return m
 }
 

@@ -54,6 +54,11 @@ type Route struct {
 	Gateway netip.Addr
 	// Onlink: the gateway is on the interface although no address of it says so.
 	Onlink bool
+	// Source is the address of what this host itself sends along the route; invalid: the kernel chooses. It must be one of
+	// the host's: until it is, the route waits.
+	Source netip.Addr
+	// MTU of the route; 0: the interface's.
+	MTU uint32
 }
 
 // String is the route as `ip route` would say it.
@@ -69,6 +74,12 @@ func (r Route) String() string {
 	if r.Onlink {
 		b.WriteString(" onlink")
 	}
+	if r.Source.IsValid() {
+		fmt.Fprintf(&b, " src %s", r.Source)
+	}
+	if r.MTU != 0 {
+		fmt.Fprintf(&b, " mtu %d", r.MTU)
+	}
 	return b.String()
 }
 
@@ -79,6 +90,8 @@ func (r Route) check() error {
 		return fmt.Errorf("route %s: destination is not a prefix", r)
 	case r.Gateway.IsValid() && r.Gateway.Is4() != r.Dst.Addr().Is4():
 		return fmt.Errorf("route %s: gateway is of another family", r)
+	case r.Source.IsValid() && (r.Source.Is4() != r.Dst.Addr().Is4() || r.Source.Zone() != ""):
+		return fmt.Errorf("route %s: source is of another family", r)
 	case r.Interface == "" && !r.Gateway.IsValid():
 		return fmt.Errorf("route %s: neither interface nor gateway", r)
 	case r.Onlink && (r.Interface == "" || !r.Gateway.IsValid()):
@@ -125,9 +138,10 @@ type RouteTable struct {
 
 	routes      *reconcile.Table[routeKey, routeValue]
 	neighbours  *reconcile.Table[NeighbourKey, neighbourValue]
-	routesBy    map[string]map[netip.Prefix]Route    // desired routes by interface name
-	neighsBy    map[string]map[NeighbourKey]struct{} // desired neighbours by interface name
-	desired     map[netip.Prefix]Route               // desired routes
+	routesBy    map[string]map[netip.Prefix]Route     // desired routes by interface name
+	routesFrom  map[netip.Addr]map[netip.Prefix]Route // desired routes by source, those that have one
+	neighsBy    map[string]map[NeighbourKey]struct{}  // desired neighbours by interface name
+	desired     map[netip.Prefix]Route                // desired routes
 	events      chan Event
 	watchCancel context.CancelFunc
 	watchDone   chan struct{}
@@ -160,7 +174,7 @@ func New(opts Options) (*RouteTable, error) {
 	}
 	r := &RouteTable{
 		opts: opts, handle: handle, conn: conn,
-		routesBy: make(map[string]map[netip.Prefix]Route),
+		routesBy: make(map[string]map[netip.Prefix]Route), routesFrom: make(map[netip.Addr]map[netip.Prefix]Route),
 		neighsBy: make(map[string]map[NeighbourKey]struct{}),
 		desired:  make(map[netip.Prefix]Route),
 		events:   make(chan Event, 16),
@@ -200,11 +214,14 @@ func (r *RouteTable) SetRoute(route Route) error {
 	if err := route.check(); err != nil {
 		return err
 	}
-	if old, ok := r.desired[route.Dst]; ok && old.Interface != route.Interface {
-		removeFrom(r.routesBy, old.Interface, route.Dst)
+	if old, ok := r.desired[route.Dst]; ok {
+		r.forget(old)
 	}
 	r.desired[route.Dst] = route
 	addTo(r.routesBy, route.Interface, route.Dst, route)
+	if route.Source.IsValid() {
+		addTo(r.routesFrom, route.Source, route.Dst, route)
+	}
 	r.routes.Set(keyOfRoute(route), r.resolve(route))
 	return nil
 }
@@ -216,8 +233,14 @@ func (r *RouteTable) DeleteRoute(dst netip.Prefix) {
 		return
 	}
 	delete(r.desired, dst)
-	removeFrom(r.routesBy, old.Interface, dst)
+	r.forget(old)
 	r.routes.Delete(keyOfRoute(old))
+}
+
+// forget takes a route out of what it is found by.
+func (r *RouteTable) forget(route Route) {
+	removeFrom(r.routesBy, route.Interface, route.Dst)
+	removeFrom(r.routesFrom, route.Source, route.Dst)
 }
 
 // SetRoutes makes routes the whole desired set. Those that can never be right are left out and returned joined.
@@ -372,14 +395,14 @@ func (r *RouteTable) Problems() []Problem {
 	return out
 }
 
-func addTo[K comparable, V any](by map[string]map[K]V, name string, key K, value V) {
+func addTo[N, K comparable, V any](by map[N]map[K]V, name N, key K, value V) {
 	if by[name] == nil {
 		by[name] = make(map[K]V)
 	}
 	by[name][key] = value
 }
 
-func removeFrom[K comparable, V any](by map[string]map[K]V, name string, key K) {
+func removeFrom[N, K comparable, V any](by map[N]map[K]V, name N, key K) {
 	delete(by[name], key)
 	if len(by[name]) == 0 {
 		delete(by, name)

@@ -78,7 +78,7 @@ func (a *Agent) onNodes(d nodes.Delta) {
 			NeighbourKey: routetable.NeighbourKey(n.NeighbourKey), MAC: routetable.MAC(n.MAC)}))
 	}
 	for _, r := range d.KernelRoutes {
-		a.refuseKernel(a.kernel.SetRoute(routetable.Route(r)))
+		a.refuseKernel(a.kernel.SetRoute(routetable.Route{Dst: r.Dst, Interface: r.Interface, Gateway: r.Gateway, Onlink: r.Onlink}))
 	}
 	for _, dst := range d.DeleteKernel {
 		a.kernel.DeleteRoute(dst)
