@@ -5,6 +5,7 @@ package config
 import (
 	"fmt"
 	"math/bits"
+	"net/netip"
 	"regexp"
 	"time"
 )
@@ -46,6 +47,25 @@ const (
 	AttachAuto AttachType = "Auto" // TCX where the kernel has it, else TC
 	AttachTCX  AttachType = "TCX"  // a pinned TCX link; Linux 6.6 or later
 	AttachTC   AttachType = "TC"   // a clsact filter
+)
+
+// Switch turns something on or off.
+type Switch string
+
+// The positions of a switch.
+const (
+	Enabled  Switch = "Enabled"
+	Disabled Switch = "Disabled"
+)
+
+// IptablesBackend is where the agent's netfilter chains are made.
+type IptablesBackend string
+
+// The back-ends.
+const (
+	IptablesAuto   IptablesBackend = "Auto"   // where rules already are, else NFT
+	IptablesNFT    IptablesBackend = "NFT"    // nf_tables, by iptables-nft
+	IptablesLegacy IptablesBackend = "Legacy" // xtables, by iptables-legacy
 )
 
 // LogFormat chooses the shape of a log line.
@@ -132,6 +152,11 @@ type Config struct {
 	PodMTU         int // 0: the uplink's, less the overlay's overhead
 	MarkMask       uint32
 	SourceNATPorts PortRange
+
+	NATOutgoing               Switch
+	NATOutgoingExclusionCIDRs []netip.Prefix
+	IptablesBackend           IptablesBackend
+	NetfilterRefreshInterval  time.Duration
 
 	ConntrackTimeouts      Timeouts
 	ConntrackSweepInterval time.Duration

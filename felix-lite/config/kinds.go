@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -250,6 +251,40 @@ func list(at func(*Config) *[]string, rules ...func(string) error) value {
 		return []string{}
 	}
 	return v
+}
+
+func cidrs(at func(*Config) *[]netip.Prefix) value {
+	v := makeValue("list of CIDRs", shapeList, at,
+		func(s string, _ spelling) ([]netip.Prefix, error) {
+			var out []netip.Prefix
+			for item := range strings.SplitSeq(s, ",") {
+				if item = strings.TrimSpace(item); item == "" {
+					continue
+				}
+				p, err := netip.ParsePrefix(item)
+				if err != nil || p.Addr().Is4In6() {
+					return nil, fmt.Errorf("%q is not an address range such as 192.0.2.0/24 or 2001:db8::/32", item)
+				}
+				if p != p.Masked() {
+					return nil, fmt.Errorf("%s has bits set beyond its length (did you mean %s?)", p, p.Masked())
+				}
+				if !slices.Contains(out, p) {
+					out = append(out, p)
+				}
+			}
+			return out, nil
+		},
+		func(items []netip.Prefix) string { return strings.Join(prefixTexts(items), ",") })
+	v.json = func(c *Config) any { return prefixTexts(*at(c)) }
+	return v
+}
+
+func prefixTexts(items []netip.Prefix) []string {
+	out := make([]string, len(items))
+	for i, p := range items {
+		out[i] = p.String()
+	}
+	return out
 }
 
 func endpoint(at func(*Config) *string) value {

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"net/netip"
 	"regexp"
 	"time"
 )
@@ -152,6 +153,30 @@ var table = []Setting{
 		Name: "sourceNATPorts", Default: "20000-29999", Apply: Restart,
 		Doc:   "Ports that replace a client's port where two flows to one backend would otherwise be the same.",
 		value: ports(func(c *Config) *PortRange { return &c.SourceNATPorts }),
+	},
+
+	{
+		Name: "natOutgoing", Group: "The node's netfilter", Default: "Enabled", Apply: Restart,
+		Doc:   "Give what pods send out of the cluster the node's address (masquerading).",
+		value: enum(func(c *Config) *Switch { return &c.NATOutgoing }, Enabled, Disabled),
+	},
+	{
+		Name: "natOutgoingExclusionCIDRs", Apply: Restart,
+		Doc: "Destinations outside of the cluster that see pods' own addresses. Pods and nodes always do. A range inside of a " +
+			"node's pod range is refused.",
+		value: cidrs(func(c *Config) *[]netip.Prefix { return &c.NATOutgoingExclusionCIDRs }),
+	},
+	{
+		Name: "iptablesBackend", Default: "Auto", Apply: Restart,
+		Doc: "Where the agent's netfilter chains are made: `NFT`, `Legacy`, or `Auto`: the one that has more rules already, `NFT` " +
+			"where neither has.",
+		value: enum(func(c *Config) *IptablesBackend { return &c.IptablesBackend }, IptablesAuto, IptablesNFT, IptablesLegacy),
+	},
+	{
+		Name: "netfilterRefreshInterval", Default: "30s", Apply: Restart,
+		Doc: "How often the agent's netfilter chains are compared with what they should be: netfilter does not tell of changes.",
+		value: duration(func(c *Config) *time.Duration { return &c.NetfilterRefreshInterval },
+			time.Second, time.Hour),
 	},
 
 	timeout("tcpSynSent", "Flows and their tables", 20*time.Second, "TCP, before the handshake is complete",
