@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
+
+	agentconfig "github.com/felix-lite/felix-lite/felix-lite/config"
 )
 
 // The agents' health and metrics listeners, each in its node's namespace.
@@ -24,7 +26,11 @@ const (
 )
 
 // agentConfig is what a node's agent is told. Tables are small: a lab runs many nodes in one memory.
-func (n *Node) agentConfig() map[string]any {
+func (n *Node) agentConfig() (map[string]any, error) {
+	cg, err := n.cgroup()
+	if err != nil {
+		return nil, err
+	}
 	config := map[string]any{
 		"nodeName":                 n.Name,
 		"source":                   "Files",
@@ -33,6 +39,8 @@ func (n *Node) agentConfig() map[string]any {
 		"bpffsRoot":                n.BPFRoot(),
 		"overlay":                  n.lab.Options.Overlay,
 		"underlayFamily":           n.lab.Options.Underlay,
+		"connectTimeLoadBalancing": n.lab.Options.CTLB,
+		"cgroupRoot":               string(cg),
 		"healthAddress":            healthAddress,
 		"metricsAddress":           metricsAddress,
 		"logLevel":                 "Info",
@@ -44,8 +52,17 @@ func (n *Node) agentConfig() map[string]any {
 		"mapSizeRoutes":            8192,
 		"mapSizeInterfaces":        1024,
 	}
+	known := map[string]bool{}
+	for _, s := range agentconfig.Settings() {
+		known[s.Name] = true
+	}
+	for _, name := range []string{"cgroupRoot", "connectTimeLoadBalancing"} {
+		if !known[name] {
+			delete(config, name)
+		}
+	}
 	maps.Copy(config, n.lab.Options.AgentConfig)
-	return config
+	return config, nil
 }
 
 // StartAgent writes the node's configuration and starts its agent in the node's namespace and cgroup.
@@ -54,21 +71,25 @@ func (n *Node) StartAgent(context.Context) error {
 	if n.lab.Options.NoAgent {
 		return nil
 	}
-	data, err := yaml.Marshal(n.agentConfig())
+	config, err := n.agentConfig()
+	if err != nil {
+		return fmt.Errorf("agent of %s: %w", n.Name, err)
+	}
+	data, err := yaml.Marshal(config)
 	if err != nil {
 		return fmt.Errorf("agent of %s: %w", n.Name, err)
 	}
 	if err := writeAtomically(n.configFile(), data); err != nil {
 		return fmt.Errorf("agent of %s: %w", n.Name, err)
 	}
-	cg, err := labCgroup(n.lab.Name)
+	cg, err := n.cgroup()
 	if err != nil {
 		return err
 	}
 	n.Agent, err = command{
 		argv:      []string{n.lab.Options.AgentBinary, "agent", "--config", n.configFile()},
 		namespace: n.Namespace,
-		cgroup:    cg.child(n.Name, "agent"),
+		cgroup:    cg.child("agent"),
 		logFile:   n.LogFile(),
 	}.start()
 	if err != nil {

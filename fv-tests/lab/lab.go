@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,13 +21,14 @@ import (
 const root = "/run/felix-lite-lab"
 
 // Options says what a lab is made of. The zero value is two dual-stack pods on each of two nodes, two
-// outside clients, the VXLAN overlay, and an agent on each node.
+// outside clients, the VXLAN overlay, connect-time balancing, and an agent on each node.
 type Options struct {
 	Name            string         `json:"name,omitempty"`       // default: random
 	Nodes           []NodeSpec     `json:"nodes,omitempty"`      // default: two with two pods each
 	Outside         int            `json:"outside,omitempty"`    // outside clients, default 2
 	Overlay         string         `json:"overlay,omitempty"`    // VXLAN or Direct
 	Underlay        string         `json:"underlay,omitempty"`   // Auto, IPv4 or IPv6
+	CTLB            string         `json:"ctlb,omitempty"`       // Enabled, TCPOnly, HostOnly or Disabled
 	MTU             int            `json:"mtu,omitempty"`        // of the fabric, default 1500
 	OutsideMTU      int            `json:"outsideMTU,omitempty"` // of the outside links, default MTU
 	SecondUplink    bool           `json:"secondUplink,omitempty"`
@@ -37,6 +39,19 @@ type Options struct {
 	AgentConfig     map[string]any `json:"agentConfig,omitempty"` // laid over the lab's settings
 	Persistent      bool           `json:"persistent,omitempty"`  // outlives the process that made it
 	ProbeExecutable string         `json:"-"`                     // default: this executable
+}
+
+// CTLBModes are the values of Options.CTLB: for whom services are balanced at connect time.
+var CTLBModes = []string{"Enabled", "TCPOnly", "HostOnly", "Disabled"}
+
+// ParseCTLB reads a mode in any case.
+func ParseCTLB(s string) (string, error) {
+	for _, mode := range CTLBModes {
+		if strings.EqualFold(s, mode) {
+			return mode, nil
+		}
+	}
+	return "", fmt.Errorf("connect-time balancing %q: want one of %s", s, strings.Join(CTLBModes, ", "))
 }
 
 // NodeSpec is one node.
@@ -52,6 +67,11 @@ type PodSpec struct {
 	IPv4      bool              `json:"ipv4,omitempty"`
 	IPv6      bool              `json:"ipv6,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	// Annotations of the pod's object.
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// HostNetwork makes a pod that is only an object: its address is its node's, and the node's prober
+	// answers for it.
+	HostNetwork bool `json:"hostNetwork,omitempty"`
 }
 
 // Lab is a running lab. All of it is in the state file; there are no other handles.
@@ -64,6 +84,8 @@ type Lab struct {
 	Nodes   []*Node   `json:"nodes"`
 	Clients []*Client `json:"clients"`
 	Pods    []*Pod    `json:"pods"`
+	// HostPods are the pods that use their node's network: they have no namespace and no prober.
+	HostPods []*Pod `json:"hostPods,omitempty"`
 }
 
 // Place is where traffic starts or ends: a pod, an outside client, or a node itself. Each has a
@@ -176,6 +198,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Underlay == "" {
 		o.Underlay = "Auto"
 	}
+	if o.CTLB == "" {
+		o.CTLB = "Enabled"
+	}
 	if o.MTU == 0 {
 		o.MTU = 1500
 	}
@@ -211,6 +236,10 @@ func (l *Lab) build(ctx context.Context) error {
 			p, err := n.newPod(ps)
 			if err != nil {
 				return err
+			}
+			if ps.HostNetwork {
+				l.HostPods = append(l.HostPods, p)
+				continue
 			}
 			l.Pods = append(l.Pods, p)
 		}
@@ -301,6 +330,16 @@ func (l *Lab) Pod(name string) *Pod {
 	for _, p := range l.Pods {
 		if p.Name == name {
 			return p
+		}
+	}
+	return nil
+}
+
+// Client finds an outside client by its name; nil if there is none.
+func (l *Lab) Client(name string) *Client {
+	for _, c := range l.Clients {
+		if c.Name == name {
+			return c
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -26,7 +27,7 @@ func (l *Lab) Publish() error {
 	for _, n := range l.Nodes {
 		nodes = append(nodes, n.object())
 	}
-	for _, p := range l.Pods {
+	for _, p := range slices.Concat(l.Pods, l.HostPods) {
 		pods = append(pods, p.object())
 		namespaces[p.K8sNamespace] = true
 	}
@@ -74,13 +75,18 @@ func (p *Pod) object() object {
 	if p.NotReady {
 		ready = "False"
 	}
+	spec := object{"nodeName": p.NodeName, "containers": []object{{"name": "echo", "image": "lab"}}}
+	if p.HostNetwork {
+		spec["hostNetwork"] = true
+	}
+	meta := object{"name": p.Name, "namespace": p.K8sNamespace, "uid": p.UID, "labels": p.Labels}
+	if p.Annotations != nil {
+		meta["annotations"] = p.Annotations
+	}
 	return object{
 		"apiVersion": "v1", "kind": "Pod",
-		"metadata": object{"name": p.Name, "namespace": p.K8sNamespace, "uid": p.UID, "labels": p.Labels},
-		"spec": object{
-			"nodeName":   p.NodeName,
-			"containers": []object{{"name": "echo", "image": "lab"}},
-		},
+		"metadata": meta,
+		"spec":     spec,
 		"status": object{
 			"phase": "Running", "podIP": ips[0]["ip"], "podIPs": ips, "hostIP": p.node.IPv4.String(),
 			"conditions": []object{{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": ready}},

@@ -52,6 +52,16 @@ func (n *Node) RunDirectory() string { return filepath.Join(n.Dir, "run") }
 // ManifestDirectory is watched by the agent.
 func (n *Node) ManifestDirectory() string { return filepath.Join(n.Dir, "manifests") }
 
+// cgroup is the node's subtree: to its agent it is the host's cgroup root. The agent's, the node's own
+// and the pods' processes each have a cgroup below it.
+func (n *Node) cgroup() (cgroupDir, error) {
+	cg, err := labCgroup(n.lab.Name)
+	if err != nil {
+		return "", err
+	}
+	return cg.child(n.Name), nil
+}
+
 // LogFile holds all output of the node's agent, over restarts.
 func (n *Node) LogFile() string { return filepath.Join(n.Dir, "agent.log") }
 
@@ -79,11 +89,11 @@ func (n *Node) build() error {
 	if err := mountBPF(n.BPFRoot()); err != nil {
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
-	cg, err := labCgroup(n.lab.Name)
+	cg, err := n.cgroup()
 	if err != nil {
 		return err
 	}
-	if err := cg.child(n.Name, "pods").create(); err != nil {
+	if err := cg.child("pods").create(); err != nil {
 		return err
 	}
 	if err := n.connect(); err != nil {

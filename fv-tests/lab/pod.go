@@ -25,6 +25,8 @@ type Pod struct {
 	HostInterface string            `json:"hostInterface"`
 	MAC           string            `json:"mac"`
 	Labels        map[string]string `json:"labels,omitempty"`
+	Annotations   map[string]string `json:"annotations,omitempty"`
+	HostNetwork   bool              `json:"hostNetwork,omitempty"`
 	NotReady      bool              `json:"notReady,omitempty"` // what its object says: see Publish
 
 	node *Node
@@ -53,9 +55,20 @@ func (n *Node) newPod(spec PodSpec) (*Pod, error) {
 		UID:         fmt.Sprintf("%s-%s-%s-%s-%s", id[:8], id[8:12], id[12:16], id[16:20], id[20:32]),
 		ContainerID: id, HostInterface: hostInterfaceName(spec.Namespace, spec.Name),
 		MAC: macFor("pod/" + id).String(), Labels: map[string]string{"name": spec.Name}, node: n,
+		Annotations: spec.Annotations, HostNetwork: spec.HostNetwork,
 	}
 	for k, v := range spec.Labels {
 		p.Labels[k] = v
+	}
+	if spec.HostNetwork {
+		p.Place = Place{Name: spec.Name, Namespace: n.Namespace, Dir: n.Dir}
+		if spec.IPv4 {
+			p.IPv4 = n.IPv4
+		}
+		if spec.IPv6 {
+			p.IPv6 = n.IPv6
+		}
+		return p, nil
 	}
 	if spec.IPv4 {
 		p.IPv4 = nth(n.PodCIDR4, n.NextPod)

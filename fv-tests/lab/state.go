@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,7 +41,7 @@ func Open(name string) (*Lab, error) {
 	for _, n := range l.Nodes {
 		n.lab = l
 	}
-	for _, p := range l.Pods {
+	for _, p := range slices.Concat(l.Pods, l.HostPods) {
 		p.node = l.Node(p.NodeName)
 	}
 	return l, nil

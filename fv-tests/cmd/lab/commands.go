@@ -27,6 +27,7 @@ func upCommand() *cobra.Command {
 		opts         = lab.Options{Persistent: true}
 		nodes, pods  int
 		agentSetting []string
+		ctlb         string
 	)
 	c := &cobra.Command{
 		Use:   "up [NAME]",
@@ -44,6 +45,10 @@ func upCommand() *cobra.Command {
 					})
 				}
 				opts.Nodes = append(opts.Nodes, node)
+			}
+			var err error
+			if opts.CTLB, err = lab.ParseCTLB(ctlb); err != nil {
+				return err
 			}
 			opts.AgentConfig = map[string]any{}
 			for _, s := range agentSetting {
@@ -71,6 +76,7 @@ func upCommand() *cobra.Command {
 	f.IntVar(&opts.Outside, "outside", 2, "outside clients, each in its own subnet")
 	f.StringVar(&opts.Overlay, "overlay", "VXLAN", "how nodes reach each other's pods: VXLAN or Direct")
 	f.StringVar(&opts.Underlay, "underlay", "Auto", "the tunnel's family: Auto, IPv4 or IPv6")
+	f.StringVar(&ctlb, "ctlb", "enabled", "balancing at connect time: enabled, tcponly, hostonly or disabled")
 	f.IntVar(&opts.MTU, "mtu", 1500, "MTU of the fabric")
 	f.IntVar(&opts.OutsideMTU, "outside-mtu", 0, "MTU of the outside links (default: the fabric's)")
 	f.BoolVar(&opts.SecondUplink, "second-uplink", false, "give each node a second uplink")
