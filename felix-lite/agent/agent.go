@@ -196,7 +196,8 @@ func (a *Agent) seed() error {
 	a.svcOptions = services.Options{NodeName: a.cfg.NodeName, NodePorts: services.NodePortAll, ExternalIPs: true}
 	a.services = services.New(a.svcOptions)
 	a.nodes = nodes.New(nodes.Options{NodeName: a.cfg.NodeName, Overlay: nodes.Overlay(a.cfg.Overlay),
-		Underlay: nodes.Underlay(a.cfg.UnderlayFamily), IPv4: a.cfg.IPv4Enabled, IPv6: a.cfg.IPv6Enabled})
+		Underlay: nodes.Underlay(a.cfg.UnderlayFamily), IPv4: a.cfg.IPv4Enabled, IPv6: a.cfg.IPv6Enabled,
+		NATOutgoing: a.cfg.NATOutgoing == config.Enabled, NATExclusions: a.cfg.NATOutgoingExclusionCIDRs})
 	var frontends [2][]services.Frontend
 	var backends [2][]services.Backend
 	if err := a.maps.Frontends.All(func(k maps.FrontendKey, v layout.FEValue) bool {

@@ -43,7 +43,7 @@ type owner struct {
 
 // New returns a Calculator that knows nothing yet.
 func New(o Options) *Calculator {
-	return &Calculator{
+	c := &Calculator{
 		opts:      o,
 		remote:    map[string]*model.Node{},
 		endpoints: map[string]LocalEndpoint{},
@@ -51,6 +51,8 @@ func New(o Options) *Calculator {
 		owners:    map[ownerID]*owner{},
 		table:     newTable(),
 	}
+	c.claimExclusions()
+	return c
 }
 
 // Seed tells the routes that the maps hold, so that node ids are kept over a restart. It must come

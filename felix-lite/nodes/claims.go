@@ -173,11 +173,31 @@ func (c *Calculator) updateEndpoint(id string) {
 			alias: e.Pod, created: e.Created, prefix: single(a), rank: localWorkload,
 			route: RouteValue{Flags: Local | Workload | Pool, Ifindex: e.Ifindex, EndpointSlot: e.Slot},
 		}
+		if c.opts.NATOutgoing {
+			cl.route.Flags |= NATOut
+		}
 		cl.kernel = &KernelRoute{Dst: cl.prefix, Interface: e.HostInterface}
 		cl.neighbour = &Neighbour{NeighbourKey{e.HostInterface, a}, e.PodMAC}
 		claims = append(claims, cl)
 	}
 	c.setClaims(owner, claims, nil)
+}
+
+// claimExclusions claims the configured ranges that see pods' own addresses, in this node's name.
+func (c *Calculator) claimExclusions() {
+	if !c.opts.NATOutgoing {
+		return
+	}
+	var claims []*claim
+	for i, p := range c.opts.NATExclusions {
+		if !c.enabled(model.FamilyOf(p.Addr())) || slices.Contains(c.table.exclusions, p) {
+			continue
+		}
+		c.table.exclusions = append(c.table.exclusions, p)
+		claims = append(claims, &claim{prefix: p, rank: exclusion, kind: model.KindNode, name: model.ObjectName{Name: c.opts.NodeName},
+			field: fmt.Sprintf("natOutgoingExclusionCIDRs[%d]", i), route: RouteValue{Flags: Pool}})
+	}
+	c.setClaims(ownerID{model.KindNode, ""}, claims, nil)
 }
 
 func (c *Calculator) podCIDRs(n *model.Node) []netip.Prefix {

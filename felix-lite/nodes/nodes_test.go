@@ -127,7 +127,7 @@ func (f *fixture) describe() []string {
 		for _, fl := range []struct {
 			flag Flags
 			name string
-		}{{Local, "local"}, {Workload, "workload"}, {HostAddr, "host"}, {Pool, "pool"}, {Tunneled, "tunnel"}, {NextHopV6, "v6"}} {
+		}{{Local, "local"}, {Workload, "workload"}, {HostAddr, "host"}, {Pool, "pool"}, {NATOut, "nat-out"}, {Tunneled, "tunnel"}, {NextHopV6, "v6"}} {
 			if v.Flags&fl.flag != 0 {
 				s += " " + fl.name
 			}

@@ -22,6 +22,7 @@ const (
 	localWorkload             // a pod here
 	nodeAddress               // a remote node's address
 	podCIDR                   // a node's range
+	exclusion                 // a configured range outside of the cluster that sees pods' own addresses
 )
 
 // claim is an object's wish to have a prefix, and the entries that follow if it gets it.
@@ -59,6 +60,8 @@ func (cl *claim) describe() string {
 	switch {
 	case cl.rank == ownAddress:
 		return "this node"
+	case cl.rank == exclusion:
+		return "natOutgoingExclusionCIDRs"
 	case cl.kind == model.KindWorkloadEndpoint && cl.alias != (model.ObjectName{}):
 		return fmt.Sprintf("pod %s (endpoint %s)", cl.alias, cl.name)
 	case cl.kind == model.KindWorkloadEndpoint:
@@ -98,7 +101,9 @@ type table struct {
 	// lengths counts the claims to pod ranges by prefix length, so that overlaps are found by a
 	// few lookups.
 	lengths [2]map[int]int
-	dirty   map[netip.Prefix]struct{}
+	// exclusions are few: those inside of a changed pod range are found by looking at all.
+	exclusions []netip.Prefix
+	dirty      map[netip.Prefix]struct{}
 }
 
 func newTable() table {
@@ -139,8 +144,16 @@ func (t *table) touch(cl *claim) {
 		for _, o := range t.overlapping(cl.prefix) {
 			t.dirty[o.prefix] = struct{}{}
 		}
+		for _, p := range t.exclusions {
+			if contains(cl.prefix, p) {
+				t.dirty[p] = struct{}{}
+			}
+		}
 	}
 }
+
+// contains reports whether all of q is in p.
+func contains(p, q netip.Prefix) bool { return p.Bits() <= q.Bits() && p.Contains(q.Addr()) }
 
 // overlapping returns the claims to other pod ranges that overlap p.
 func (t *table) overlapping(p netip.Prefix) []*claim {
@@ -186,7 +199,7 @@ func (t *table) emit(d *Delta) {
 				winner = cl
 			}
 		}
-		if winner != nil && winner.rank == podCIDR {
+		if winner != nil && winner.rank >= podCIDR {
 			if senior := t.senior(winner); senior != nil {
 				t.judge(d, s.claims, senior)
 				winner = nil
@@ -205,11 +218,15 @@ func (t *table) emit(d *Delta) {
 
 // senior returns the claim of another node to an overlapping range that goes before cl, or nil. A
 // range is refused even if the one it loses to is refused in turn: the answer then depends on the
-// two alone.
+// two alone. An exclusion may contain pod ranges, which are more specific, but not lie inside of one: it
+// would hide how those pods are reached.
 func (t *table) senior(cl *claim) *claim {
 	var first *claim
 	for _, o := range t.overlapping(cl.prefix) {
-		if o.name != cl.name && o.before(cl) && (first == nil || o.before(first)) {
+		if cl.rank == exclusion && !contains(o.prefix, cl.prefix) {
+			continue
+		}
+		if (o.name != cl.name || o.rank != cl.rank) && o.before(cl) && (first == nil || o.before(first)) {
 			first = o
 		}
 	}
@@ -220,7 +237,7 @@ func (t *table) senior(cl *claim) *claim {
 // node's one-address range, or an owner's second claim, is no conflict.
 func (t *table) judge(d *Delta, claims []*claim, winner *claim) {
 	for _, cl := range claims {
-		if cl == winner || (cl.kind == winner.kind && cl.name == winner.name) || (cl.rank == podCIDR && winner.rank != podCIDR) {
+		if cl == winner || (cl.kind == winner.kind && cl.name == winner.name && cl.rank != exclusion) || (cl.rank == podCIDR && winner.rank != podCIDR) {
 			cl.beatenBy = nil
 			continue
 		}

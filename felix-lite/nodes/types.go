@@ -17,6 +17,7 @@ const (
 	Workload  Flags = 1 << 1  // a pod, or a node's pod CIDR
 	HostAddr  Flags = 1 << 2  // a node's own address
 	Pool      Flags = 1 << 3  // inside the cluster's pod ranges
+	NATOut    Flags = 1 << 4  // what it sends out of the cluster is masqueraded
 	Tunneled  Flags = 1 << 6  // reached through the tunnel
 	NextHopV6 Flags = 1 << 11 // NextHop is IPv6
 )
@@ -124,6 +125,10 @@ type Options struct {
 	Underlay Underlay
 	// IPv4 and IPv6 switch the families on.
 	IPv4, IPv6 bool
+	// NATOutgoing: what this node's pods send out of the cluster gets the node's address, unless it goes to one of the
+	// NATExclusions.
+	NATOutgoing   bool
+	NATExclusions []netip.Prefix
 }
 
 // LocalEndpoint is a workload endpoint whose interface is there.
