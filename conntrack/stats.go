@@ -22,6 +22,7 @@ type Stats struct {
 	Orphans           int // alive, but deleted: the twin is missing
 	KeptByTwin        int // dead by itself, kept because the twin is alive
 	Errors            int // tables given up
+	HostFlows         int // alive, translated, and started by this host: they need bpfin.cali and bpfout.cali
 	Tables            []TableFill
 
 	deleted [ctStates + 1]int // by state; the last is for unknown ones

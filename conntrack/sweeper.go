@@ -192,7 +192,7 @@ func (j *tableJob[A]) judge(k *layout.CTKey[A], v *layout.CTValue[A], now ticks,
 	dead := now.dead(v.LastSeen, v.Timeout)
 	tk, pair := twinKey(k, v)
 	if !dead && !(pair && j.orphans) {
-		j.keep(k, st)
+		j.keep(k, v, st)
 		return nil
 	}
 	if !pair {
@@ -204,7 +204,7 @@ func (j *tableJob[A]) judge(k *layout.CTKey[A], v *layout.CTValue[A], now ticks,
 	case err != nil:
 		return err
 	case in == nil && !dead && now.seconds(now.age(v.Created)) <= j.grace.Seconds():
-		j.keep(k, st)
+		j.keep(k, v, st)
 		return nil
 	case in == nil:
 		if !dead {
@@ -212,11 +212,11 @@ func (j *tableJob[A]) judge(k *layout.CTKey[A], v *layout.CTValue[A], now ticks,
 		}
 		return j.drop(k, v, st)
 	case !dead:
-		j.keep(k, st)
+		j.keep(k, v, st)
 		return nil
 	case !now.dead(tv.LastSeen, tv.Timeout):
 		st.KeptByTwin++
-		j.keep(k, st)
+		j.keep(k, v, st)
 		return nil
 	}
 	// Both are dead. The backend's side goes first: while only the client's is left a new packet finds it dead and
@@ -232,8 +232,11 @@ func (j *tableJob[A]) judge(k *layout.CTKey[A], v *layout.CTValue[A], now ticks,
 	return errors.Join(dropTwin(), j.drop(k, v, st))
 }
 
-func (j *tableJob[A]) keep(k *layout.CTKey[A], st *Stats) {
+func (j *tableJob[A]) keep(k *layout.CTKey[A], v *layout.CTValue[A], st *Stats) {
 	j.live++
+	if layout.CTType(v.Type) == layout.CTNATFwd && layout.CTFlag(v.Flags)&layout.CTFHostOrigin != 0 {
+		st.HostFlows++
+	}
 	var a A
 	st.live[a.Family()][k.Proto]++
 }
@@ -242,7 +245,7 @@ func (j *tableJob[A]) drop(k *layout.CTKey[A], v *layout.CTValue[A], st *Stats) 
 	r, err := removeUnchanged(j.table.m, k, v.LastSeen)
 	st.count(r, v.TCPState)
 	if r == touched {
-		j.keep(k, st)
+		j.keep(k, v, st)
 	}
 	return err
 }

@@ -140,6 +140,27 @@ func testHalfPair[A layout.Address](t *testing.T, k *kernel[A]) {
 	}
 }
 
+func TestFlowsOfThisHostThatAreTranslatedAreCounted(t *testing.T) {
+	bothFamilies(t, testHostFlows, testHostFlows)
+}
+
+func testHostFlows[A layout.Address](t *testing.T, k *kernel[A]) {
+	k.put(flow[A]{client: addr[A](1, 1000), server: addr[A](9, 80), backend: addr[A](2, 8080),
+		state: layout.CTEstablished, timeout: time.Minute, flags: layout.CTFHostOrigin})
+	k.put(flow[A]{client: addr[A](1, 1001), server: addr[A](9, 80), backend: addr[A](2, 8080),
+		state: layout.CTEstablished, timeout: time.Hour})
+	k.put(flow[A]{client: addr[A](1, 1002), server: addr[A](2, 80), state: layout.CTEstablished, timeout: time.Hour,
+		flags: layout.CTFHostOrigin})
+	s := k.sweeper(Options{})
+	if st := k.sweep(s); st.HostFlows != 1 {
+		t.Fatalf("counted %d, want the one that is both translated and this host's", st.HostFlows)
+	}
+	k.sleep(2 * time.Minute)
+	if st := k.sweep(s); st.HostFlows != 0 {
+		t.Fatalf("counted %d after its end", st.HostFlows)
+	}
+}
+
 func TestAnOrphanDiesAfterTheGrace(t *testing.T) { bothFamilies(t, testOrphan, testOrphan) }
 
 func testOrphan[A layout.Address](t *testing.T, k *kernel[A]) {
