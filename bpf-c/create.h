@@ -22,7 +22,7 @@ INLINE void ct_value_init(struct __sk_buff *skb, struct cali_ct_value *v, const 
 		v->flags |= CALI_CTF_APPROVED_1;
 	if (IS_TO && IS_WEP)
 		v->flags |= CALI_CTF_APPROVED_1; /* judged by the program that creates the entry */
-	if (st->flags & CALI_ST_SRC_LOCAL_HOST)
+	if (IS_NAT || (st->flags & CALI_ST_SRC_LOCAL_HOST))
 		v->flags |= CALI_CTF_HOST_ORIGIN;
 	if (st->flags & CALI_ST_SKIP_PEER)
 		v->flags |= CALI_CTF_SKIP_FAST_PATH;
@@ -52,6 +52,13 @@ INLINE void ct_value_init(struct __sk_buff *skb, struct cali_ct_value *v, const 
 	v->ifindex[1] = st->dst_ifindex;
 	v->ep_slot[0] = st->src_ep_slot;
 	v->ep_slot[1] = st->dst_ep_slot;
+	if (st->flags & CALI_ST_NAT_OUT)
+		v->flags |= CALI_CTF_NAT_OUT;
+	if (IS_TO && IS_WEP) {
+		/* The kernel routed it here, and may have translated it on the way: so the replies. */
+		v->flags |= CALI_CTF_VIA_STACK;
+		v->fwd[1] = CALI_FWD_STACK;
+	}
 	if (IS_FROM && IS_WEP) {
 		/* The client is behind this veth: replies need no lookup to find it. */
 		v->ifindex[0] = skb->ifindex;
@@ -135,6 +142,10 @@ INLINE enum cali_counter ct_create(struct __sk_buff *skb, struct cali_state *st,
 	ct_forward_key(s, st);
 	if (!(st->flags & (CALI_ST_DNAT | CALI_ST_SNAT))) {
 		s->v.type = CALI_CT_NORMAL;
+		if (st->flags & CALI_ST_FROM_SOCKET) {
+			s->v.nat_src = st->ev.pre_nat_dst;
+			s->v.nat_sport_be = st->ev.pre_nat_dport_be;
+		}
 		if (bpf_map_update_elem(&FAM(ct_half), &s->fwd, &s->v, BPF_ANY))
 			return CALI_DROP_CT_FULL;
 		count(skb, CALI_COUNT_NEW_FLOW);
@@ -142,8 +153,8 @@ INLINE enum cali_counter ct_create(struct __sk_buff *skb, struct cali_state *st,
 	}
 
 	s->v.type = CALI_CT_NAT_REV;
-	s->v.nat_src = st->ev.pre_nat_dst;
-	s->v.nat_sport_be = st->ev.pre_nat_dport_be;
+	s->v.nat_src = st->ev.dst;
+	s->v.nat_sport_be = st->ev.dport_be;
 	s->v.nat_dst = st->ev.src;
 	s->v.nat_dport_be = st->ev.sport_be;
 	for (i = 0; i < SOURCE_PORT_TRIES; i++) {

@@ -26,7 +26,8 @@ enum fwd_xlate {
 
 /* The way to an address. What has been translated can not take the ordinary way out: the kernel's
  * source and reverse-path checks would reject it. */
-INLINE void fwd_resolve(struct fwd_dst *d, const struct cali_route_value *rt, enum fwd_xlate xlate)
+INLINE void fwd_resolve(struct fwd_dst *d, const struct cali_route_value *rt, enum fwd_xlate xlate,
+			const struct cali_globals *g)
 {
 	__u32 flags = rt ? rt->flags : 0;
 
@@ -41,14 +42,19 @@ INLINE void fwd_resolve(struct fwd_dst *d, const struct cali_route_value *rt, en
 		d->ifindex = rt->ifindex;
 		return;
 	}
-	if (flags & CALI_RT_LOCAL)
+	if (flags & CALI_RT_LOCAL) {
+		if (CAN_NATOUT && xlate == XLATE_UNNAT && g->natout_ifindex)
+			d->kind = CALI_FWD_NATOUT;
 		return;
+	}
 	if (rt && (flags & (CALI_RT_WORKLOAD | CALI_RT_HOST))) {
-		/* From outside to a backend of another node: the client's address is kept, so the reply
-		 * must come back here, and so the tunnel is used whatever the overlay. */
-		bool tunnel =
-		    (flags & CALI_RT_TUNNELED && (flags & CALI_RT_WORKLOAD || xlate == XLATE_DNAT)) ||
-		    (xlate == XLATE_DNAT && IS_HEP);
+		/* A pod's address may mean nothing to the network between the nodes, so what pods send to
+		 * other nodes goes by the overlay too. From outside to a backend of another node: the
+		 * client's address is kept, so the reply must come back here, and so the tunnel is used
+		 * whatever the overlay. */
+		bool tunnel = (flags & CALI_RT_TUNNELED && (flags & CALI_RT_WORKLOAD || xlate == XLATE_DNAT ||
+							    (IS_WEP && xlate == XLATE_NONE))) ||
+			      (xlate == XLATE_DNAT && IS_HEP);
 
 		if (tunnel && CAN_ENCAP && (rt->next_hop.w[0] | rt->next_hop.w[3])) {
 			d->kind = CALI_FWD_TUNNEL;
@@ -65,6 +71,12 @@ INLINE void fwd_resolve(struct fwd_dst *d, const struct cali_route_value *rt, en
 	 * kernel's, which may have to masquerade it. */
 	if (xlate == XLATE_UNNAT || (xlate == XLATE_DNAT && !IS_WEP))
 		d->kind = CALI_FWD_FIB;
+}
+
+/* Whether this program is the hop that lowers the hop limit; elsewhere the kernel is, or nobody. */
+INLINE bool is_hop(__u32 kind)
+{
+	return kind != CALI_FWD_STACK && kind != CALI_FWD_NATOUT;
 }
 
 /* What keeps a packet from being sent, if anything. */
@@ -130,7 +142,7 @@ INLINE enum fwd_problem fwd_check(struct __sk_buff *skb, const struct pkt *p, co
 {
 	__u32 limit;
 
-	if (*kind == CALI_FWD_STACK || IS_TO)
+	if (!is_hop(*kind) || IS_TO)
 		return FWD_OK; /* the kernel does both */
 	if (p->ttl <= 1)
 		return FWD_TTL;
@@ -222,10 +234,25 @@ INLINE int send_peer(struct __sk_buff *skb, __u32 ifindex, struct cali_counter_r
 	return bpf_redirect_peer(ifindex, 0);
 }
 
-INLINE int send_stack(struct __sk_buff *skb)
+/* To the kernel's stack. nat_out: out of the cluster, where a pod's address means nothing; the agent's
+ * netfilter chain masquerades by the mark. */
+INLINE int send_stack(struct __sk_buff *skb, bool nat_out)
 {
-	set_mark(skb, CALI_MARK_SEEN);
+	set_mark(skb, nat_out ? CALI_MARK_NAT_OUT : CALI_MARK_SEEN);
 	return pass(skb, CALI_COUNT_TO_STACK);
+}
+
+/* Into this host's stack as if it came in by bpfout.cali: with the mark BYPASS for delivery, with none to
+ * be balanced by the program there. */
+INLINE int send_natout(struct __sk_buff *skb, const struct cali_globals *g, __u32 mark)
+{
+	if (CB(skb, CALI_CB_TRACE))
+		return TC_ACT_OK;
+	if (!g->natout_ifindex) /* the pair went a moment ago */
+		return mark ? send_stack(skb, false) : pass(skb, CALI_COUNT_TO_STACK);
+	set_mark(skb, mark);
+	count(skb, CALI_COUNT_REDIRECT_NATOUT);
+	return bpf_redirect(g->natout_ifindex, BPF_F_INGRESS);
 }
 
 #endif

@@ -40,17 +40,24 @@ INLINE int not_ours(struct __sk_buff *skb, const struct pkt *p, const struct cal
 	return pass(skb, CALI_COUNT_TO_STACK);
 }
 
+/* Whether a translated flow's own packets are rewritten at this hook: where they come in, or, a flow of
+ * this host that collided with another, where they leave. */
+INLINE bool translates_forth(const struct cali_ct_value *v)
+{
+	return IS_FROM || (v->flags & CALI_CTF_CONFLICT);
+}
+
 /* Resolves, checks, rewrites and sends a packet of a known, judged flow. */
 INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_value *v, __u32 leg,
 		       const struct cali_globals *g, __u64 now, struct cali_counter_row *r)
 {
-	bool xlate = leg ? v->type == CALI_CT_NAT_REV : IS_FROM && v->type == CALI_CT_NAT_FWD;
+	bool xlate = leg ? v->type == CALI_CT_NAT_REV : v->type == CALI_CT_NAT_FWD && translates_forth(v);
 	__u32 kind, ifindex = 0, mtu = 0, approved = CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1;
 	struct cali_ip src, dst;
 	enum fwd_problem why;
 	enum fwd_xlate how = !xlate ? XLATE_NONE : leg ? XLATE_UNNAT : XLATE_DNAT;
 	struct fib_hop hop;
-	bool tun_v6;
+	bool tun_v6, nat_out;
 
 	leg = forget(leg, now) & 1;
 	src = xlate ? v->nat_src : p->src;
@@ -69,7 +76,7 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 		if (unlikely(kind == CALI_FWD_UNKNOWN)) {
 			struct fwd_dst d;
 
-			fwd_resolve(&d, route_lookup(&dst), how);
+			fwd_resolve(&d, route_lookup(&dst), how, g);
 			if (leg && CAN_ENCAP && (v->flags & CALI_CTF_TUN_PEER))
 				d.kind = CALI_FWD_TUNNEL; /* the way it came */
 			else if (d.kind == CALI_FWD_TUNNEL) {
@@ -109,7 +116,7 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 	}
 	tun_v6 = v->flags & CALI_CTF_TUN_V6;
 	if (!CB(skb, CALI_CB_TRACE)) {
-		if (IS_FROM && kind != CALI_FWD_STACK && !decrement_ttl(skb))
+		if (IS_FROM && is_hop(kind) && !decrement_ttl(skb))
 			return drop(skb, CALI_DROP_REWRITE);
 		if (xlate) {
 			struct rewrite rw = {
@@ -122,7 +129,8 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 	}
 	if (NEEDS_TUNNEL_KEY)
 		return key_for_tunnel(skb, &dst, v, leg, g);
-	return send(skb, &dst, kind, ifindex, &hop, &v->tun_peer, tun_v6, g, r);
+	nat_out = IS_WEP && IS_FROM && !leg && (v->flags & CALI_CTF_NAT_OUT);
+	return send(skb, &dst, kind, ifindex, &hop, &v->tun_peer, tun_v6, nat_out, g, r);
 }
 
 #endif

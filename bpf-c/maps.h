@@ -6,6 +6,7 @@
 #define FELIX_MAPS_H
 
 #include "types.h"
+#include "socket.h"
 
 #define PINNED_MAP(map_name, map_type, key_type, value_type, entries, mflags)                                \
 	struct {                                                                                             \
@@ -63,9 +64,25 @@ PINNED_MAP(FAM(nat_be), BPF_MAP_TYPE_HASH, struct cali_be_key, struct cali_be_va
 PINNED_MAP(FAM(nat_aff), BPF_MAP_TYPE_LRU_HASH, struct cali_aff_key, struct cali_aff_value, 65536, 0);
 PINNED_MAP(FAM(routes), BPF_MAP_TYPE_LPM_TRIE, struct cali_route_key, struct cali_route_value, 262144,
 	   BPF_F_NO_PREALLOC);
+/* What sockets asked for whose connection was balanced as they opened it, by socket and backend: TC gives new
+ * flows their pre-NAT destination, recvmsg and getpeername show it. */
+PINNED_MAP(FAM(ct_nats), BPF_MAP_TYPE_LRU_HASH, struct cali_sock_key, struct cali_sock_value, 131072, 0);
 
-/* Laid out now, used from the connect-time, policy and fallback work on; created and pinned by the
- * agent so that their layout is fixed with the others. */
+/* ---- connect time (ctlb.c) ---- */
+
+#if defined(CTLB_MAPS) || defined(ALL_MAPS)
+/* The other way round, for UDP: the backend that a socket has for a service it sends to. */
+PINNED_MAP(FAM(srmsg), BPF_MAP_TYPE_LRU_HASH, struct cali_sock_key, struct cali_sock_value, 131072, 0);
+/* Where a UDP socket's records are; goes with the socket. */
+PINNED_MAP(FAM(sock_dst), BPF_MAP_TYPE_SK_STORAGE, int, struct cali_sock_dsts, 0, BPF_F_NO_PREALLOC);
+/* Network namespaces (cookies) of pods that have opted out. */
+PINNED_MAP(cali_ctlb_off2, BPF_MAP_TYPE_HASH, __u64, __u32, 16384, BPF_F_NO_PREALLOC);
+/* Network namespaces of sockets that connected to the probe's destination, by socket cookie. */
+PINNED_MAP(cali_ctlb_probe2, BPF_MAP_TYPE_LRU_HASH, __u64, __u64, 1024, 0);
+#endif
+
+/* Laid out now, used from the policy work on; created and pinned by the agent so that their layout is fixed
+ * with the others. */
 #ifdef ALL_MAPS
 /* Policy generation of each endpoint slot: what an entry's policy_gen is compared with, so that a change of
  * policy re-judges flows without a sweep of the table. */
@@ -73,8 +90,6 @@ PINNED_MAP(cali_ep_gen2, BPF_MAP_TYPE_ARRAY, __u32, __u32, 4096, 0);
 PINNED_MAP(FAM(arp2), BPF_MAP_TYPE_LRU_HASH, struct cali_arp_key, struct cali_arp_value, 10000, 0);
 PINNED_MAP(FAM(ip_sets), BPF_MAP_TYPE_LPM_TRIE, struct cali_ipset_key, __u32, 1048576, BPF_F_NO_PREALLOC);
 PINNED_MAP(FAM(fsafes2), BPF_MAP_TYPE_LPM_TRIE, struct cali_failsafe_key, __u32, 65536, BPF_F_NO_PREALLOC);
-PINNED_MAP(FAM(srmsg), BPF_MAP_TYPE_LRU_HASH, struct cali_sock_key, struct cali_sock_value, 131072, 0);
-PINNED_MAP(FAM(ct_nats), BPF_MAP_TYPE_LRU_HASH, struct cali_sock_key, struct cali_sock_value, 65536, 0);
 #endif
 
 #endif /* PREAMBLE_MAPS */

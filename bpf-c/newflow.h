@@ -23,6 +23,40 @@ INLINE int mid_flow(struct __sk_buff *skb, struct cali_state *st, const struct c
 	return answer_rst(skb, CALI_DROP_UNKNOWN_FLOW);
 }
 
+/* A flow whose socket was balanced when it connected: what it asked for, for policy and the flow's entry. */
+INLINE void asked_by_socket(struct __sk_buff *skb, struct cali_state *st)
+{
+	__u64 cookie = bpf_get_socket_cookie(skb);
+	struct cali_sock_value *v;
+	struct cali_sock_key k;
+
+	k.cookie[0] = cookie;
+	k.cookie[1] = cookie >> 32;
+	k.addr = st->ev.dst;
+	k.port_be = st->ev.dport_be;
+	k.proto = st->ev.proto;
+	k.spare = 0;
+	v = cookie ? bpf_map_lookup_elem(&FAM(ct_nats), &k) : NULL;
+	if (!v)
+		return;
+	st->ev.pre_nat_dst = v->addr;
+	st->ev.pre_nat_dport_be = v->port_be;
+	st->svc_id = v->svc_id;
+	st->backend_id = v->backend_id;
+	st->flags |= CALI_ST_FROM_SOCKET;
+}
+
+/* bpfout.cali takes nothing but what this host asks of services: anything else came by a route that
+ * will go in a moment, or asks for a port that the service does not have, and would go round in circles. */
+INLINE int refuse_at_nat(struct __sk_buff *skb, struct cali_state *st)
+{
+	if (st->ev.proto == IPPROTO_TCP && (st->tcp_flags & TCP_RST))
+		return drop(skb, CALI_DROP_UNKNOWN_FLOW);
+	if (st->ev.proto == IPPROTO_TCP || st->ev.proto == IPPROTO_UDP)
+		return refuse(skb, st, CALI_DROP_NO_BACKEND);
+	return drop(skb, CALI_DROP_NO_ROUTE);
+}
+
 /* Finds out what a new flow is: to a service, a pod, this host, or none of our business. */
 SEC("tc")
 int cali_new_flow(struct __sk_buff *skb)
@@ -37,7 +71,7 @@ int cali_new_flow(struct __sk_buff *skb)
 
 	if (!g || !st)
 		return drop(skb, CALI_DROP_NO_STATE);
-	if (IS_TO && !IS_WEP) {
+	if (IS_TO && !IS_WEP && !(st->flags & CALI_ST_CONFLICT)) {
 		struct pkt p;
 
 		pkt_from_state(&p, st);
@@ -58,6 +92,8 @@ int cali_new_flow(struct __sk_buff *skb)
 	if ((st->flags & CALI_ST_EXPIRED) && st->ev.proto == IPPROTO_TCP && !syn)
 		return st->tcp_flags & TCP_RST ? drop(skb, CALI_DROP_EXPIRED_FLOW)
 					       : answer_rst(skb, CALI_DROP_EXPIRED_FLOW);
+	if (IS_NAT && (!fe || (st->ev.proto == IPPROTO_TCP && !syn)))
+		return refuse_at_nat(skb, st);
 	if (st->ev.proto == IPPROTO_TCP && !syn)
 		return mid_flow(skb, st, g, fe || rt_local_pod(dst_flags));
 
@@ -106,8 +142,18 @@ int cali_new_flow(struct __sk_buff *skb)
 		st->flags |= CALI_ST_DST_LOCAL_POD;
 		st->dst_ep_slot = rt ? rt->ep_slot : 0;
 	}
-	if (IS_WEP && IS_FROM)
+	if (IS_WEP && IS_FROM) {
 		st->src_ep_slot = st->ep_slot;
+		if (!translated && (g->flags & CALI_GF_CTLB))
+			asked_by_socket(skb, st);
+		if (!dst_flags) {
+			src_rt = route_lookup(&st->ev.src);
+			if (src_rt && (src_rt->flags & CALI_RT_NAT_OUT)) {
+				st->flags |= CALI_ST_NAT_OUT;
+				count(skb, CALI_COUNT_NAT_OUT);
+			}
+		}
+	}
 	if (IS_WEP && IS_TO) {
 		st->dst_ep_slot = st->ep_slot;
 		src_rt = route_lookup(&st->ev.src);
@@ -130,7 +176,7 @@ int cali_new_flow(struct __sk_buff *skb)
 			return pass(skb, CALI_COUNT_TO_STACK);
 	}
 
-	fwd_resolve(&d, rt, translated ? XLATE_DNAT : XLATE_NONE);
+	fwd_resolve(&d, rt, translated ? XLATE_DNAT : XLATE_NONE, g);
 	if (st->flags & CALI_ST_SKIP_PEER && d.kind == CALI_FWD_PEER)
 		d.kind = CALI_FWD_VETH;
 	st->fwd = d.kind;

@@ -34,6 +34,9 @@ enum cali_counter {
 	CALI_COUNT_NO_ENTRY_PASS = 25,   /* host traffic that went on without an entry: table full */
 	CALI_COUNT_HOST_CONFLICT = 26,   /* direct flows that collided with a translated one */
 	CALI_COUNT_REOPENED = 27,        /* SYNs that started a closed entry anew */
+	CALI_COUNT_REDIRECT_NATOUT =
+	    28, /* into this host by bpfout.cali: answers to it, and lo's share of services */
+	CALI_COUNT_NAT_OUT = 29, /* new flows out of the cluster, to be masqueraded */
 
 	CALI_DROP_POLICY = 32,           /* denied by policy */
 	CALI_DROP_SHORT = 33,            /* header cut off */

@@ -95,7 +95,7 @@ INLINE __u64 pseudo_sum(const struct cali_ip *src, const struct cali_ip *dst, __
 
 /* Back the way the packet came: out of the interface it came in by, or in again where it was leaving;
  * through the tunnel where it came through the tunnel. */
-INLINE int send_back(struct __sk_buff *skb)
+INLINE int send_back(struct __sk_buff *skb, const struct cali_state *st)
 {
 	if (CB(skb, CALI_CB_TRACE))
 		return TC_ACT_OK;
@@ -122,6 +122,14 @@ INLINE int send_back(struct __sk_buff *skb)
 		if (!set_tunnel_key(skb, &peer, v6, g))
 			return drop(skb, CALI_DROP_ICMP_BUILD);
 	}
+	/* What this host sent to an address of its own came here by lo, and can only come in again by here.
+	 */
+	if (IS_NAT && IS_FROM) {
+		struct cali_route_value *rt = route_lookup(&st->ev.dst);
+
+		if (rt && rt_local_host(rt->flags))
+			return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	}
 	return bpf_redirect(skb->ifindex, IS_FROM ? 0 : BPF_F_INGRESS);
 }
 
@@ -140,9 +148,9 @@ INLINE int icmp_reply(struct __sk_buff *skb, struct cali_state *st)
 		return drop(skb, CALI_DROP_NO_STATE);
 	/* The answer comes from this node; or from the address asked where the node has none. */
 	if (st->icmp_type == (IS_V6 ? 1 : 3) && st->icmp_code == (IS_V6 ? 4 : 3))
-		src = st->ev.pre_nat_dst; /* port unreachable: it is that address's own answer */
+		src = st->ev.dst; /* port unreachable: it is that address's own answer */
 	else if (!host_ip(g, &src))
-		src = st->ev.pre_nat_dst;
+		src = st->ev.dst;
 	dst = st->ev.src;
 	quote = st->l3_len & ~3U;
 	if (quote > ICMP_QUOTE_MAX)
@@ -180,7 +188,7 @@ INLINE int icmp_reply(struct __sk_buff *skb, struct cali_state *st)
 	}
 	icmp->sum = fold(sum);
 	count(skb, CALI_COUNT_ICMP_SENT);
-	return send_back(skb);
+	return send_back(skb, st);
 }
 
 /* Turns a TCP segment into the RST that answers it (RFC 9293 3.5.2). */
@@ -201,10 +209,10 @@ INLINE int rst_reply(struct __sk_buff *skb, struct cali_state *st)
 		return drop(skb, CALI_DROP_ICMP_BUILD);
 	if (L2_LEN)
 		swap_macs(data);
-	write_l3(data + L2_LEN, &st->ev.pre_nat_dst, &st->ev.src, IPPROTO_TCP, sizeof(*th));
+	write_l3(data + L2_LEN, &st->ev.dst, &st->ev.src, IPPROTO_TCP, sizeof(*th));
 	th = data + L2_LEN + L3_LEN;
 	__builtin_memset(th, 0, sizeof(*th));
-	th->source = st->ev.pre_nat_dport_be;
+	th->source = st->ev.dport_be;
 	th->dest = st->ev.sport_be;
 	th->doff = sizeof(*th) / 4;
 	th->rst = 1;
@@ -214,13 +222,13 @@ INLINE int rst_reply(struct __sk_buff *skb, struct cali_state *st)
 		th->ack = 1;
 		th->ack_seq = bpf_htonl(st->tcp_end);
 	}
-	sum = pseudo_sum(&st->ev.pre_nat_dst, &st->ev.src, IPPROTO_TCP, sizeof(*th));
+	sum = pseudo_sum(&st->ev.dst, &st->ev.src, IPPROTO_TCP, sizeof(*th));
 #pragma unroll
 	for (i = 0; i < sizeof(*th) / 4; i++)
 		sum += ((__be32 *)th)[i];
 	th->check = fold(sum);
 	count(skb, CALI_COUNT_RST_SENT);
-	return send_back(skb);
+	return send_back(skb, st);
 }
 
 #endif

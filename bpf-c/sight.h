@@ -6,6 +6,16 @@
 
 #include "steps.h"
 
+/* Addresses that mean this host to itself, and nothing to anybody else. */
+INLINE bool is_loopback(const struct cali_ip *ip)
+{
+#if IS_V6
+	return !(ip->w[0] | ip->w[1] | ip->w[2]) && ip->w[3] == bpf_htonl(1);
+#else
+	return (ip->w[0] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+#endif
+}
+
 /* Packets that are nobody's flow: neighbour discovery, multicast group upkeep, broadcast. */
 INLINE bool is_link_business(const struct pkt *p)
 {
@@ -44,7 +54,7 @@ INLINE bool is_foreign(const struct pkt *p)
 {
 	struct cali_route_value *rt;
 
-	if (IS_WEP || (IS_TUNNEL && IS_FROM))
+	if (IS_WEP || (IS_FROM && (IS_TUNNEL || IS_NAT)))
 		return false;
 	if (IS_TO)
 		return true;
@@ -67,6 +77,12 @@ INLINE bool opens_flow(const struct pkt *p)
 	return p->proto != IPPROTO_TCP || (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
 }
 
+/* A packet in whose sender's own words the tuple is: no program of ours has translated it. */
+INLINE bool unmarked(struct __sk_buff *skb)
+{
+	return IS_FROM || !has_mark(skb, CALI_MARK_SEEN);
+}
+
 /* Another packet of an established flow, that changes nothing about it. */
 INLINE bool plain_packet(struct __sk_buff *skb, const struct pkt *p, const struct cali_ct_value *v, __u32 leg,
 			 __u32 now)
@@ -75,7 +91,7 @@ INLINE bool plain_packet(struct __sk_buff *skb, const struct pkt *p, const struc
 		return false;
 	if (ct_dead(v, now) || ct_twin_due(v, now) || CB(skb, CALI_CB_TRACE))
 		return false;
-	if (IS_FROM && v->type == CALI_CT_NAT_REV && !leg)
+	if (v->type == CALI_CT_NAT_REV && !leg && unmarked(skb))
 		return false; /* collides with a translated flow */
 	if (IS_TO && IS_WEP && !leg && !(v->flags & CALI_CTF_APPROVED_1))
 		return false; /* to be judged */

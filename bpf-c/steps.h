@@ -119,8 +119,8 @@ INLINE int problem(struct __sk_buff *skb, struct cali_state *st, enum fwd_proble
 
 /* Lets go of a packet that is judged, checked and, if need be, rewritten; dst is where it goes now. */
 INLINE int send(struct __sk_buff *skb, const struct cali_ip *dst, __u32 kind, __u32 ifindex,
-		struct fib_hop *hop, const struct cali_ip_any *tun, bool tun_v6, const struct cali_globals *g,
-		struct cali_counter_row *r)
+		struct fib_hop *hop, const struct cali_ip_any *tun, bool tun_v6, bool nat_out,
+		const struct cali_globals *g, struct cali_counter_row *r)
 {
 	if (CAN_FIB && kind == CALI_FWD_PEER && (CFG.features & CALI_FEAT_REDIRECT_PEER))
 		return send_peer(skb, ifindex, r);
@@ -130,8 +130,10 @@ INLINE int send(struct __sk_buff *skb, const struct cali_ip *dst, __u32 kind, __
 		return send_tunnel(skb, tun, tun_v6, g);
 	if (CAN_FIB && kind == CALI_FWD_FIB)
 		return send_fib(skb, hop);
+	if (CAN_NATOUT && kind == CALI_FWD_NATOUT)
+		return send_natout(skb, g, CALI_MARK_BYPASS);
 	if (IS_FROM)
-		return send_stack(skb);
+		return send_stack(skb, nat_out);
 	return pass(skb, CALI_COUNT_TO_STACK);
 }
 

@@ -11,6 +11,7 @@
 #include "sight.h"
 #include "known.h"
 #include "newflow.h"
+#include "lo.h"
 
 /* First of all: read the packet, find its flow, and if that is established and this is nothing but
  * another packet of it, send it on. All else goes to the programs behind. */
@@ -30,14 +31,14 @@ int cali_main(struct __sk_buff *skb)
 
 	if (!g)
 		return FAIL_CLOSED ? drop(skb, CALI_DROP_NO_STATE) : TC_ACT_UNSPEC;
+	if (IS_FROM && (IS_TUNNEL || IS_NAT))
+		bpf_skb_change_type(skb, PACKET_HOST); /* inner MACs are meaningless, and so are lo's */
 	/* Judged by an earlier program of ours, or made by one. Pods can not set it: the mark is cleared
 	 * on the way through the veth. */
 	if (has_mark(skb, CALI_MARK_BYPASS))
 		return pass(skb, CALI_COUNT_BYPASS);
-	if (IS_LO && IS_FROM)
-		return TC_ACT_UNSPEC; /* left by lo's egress hook a moment ago */
-	if (IS_FROM && (IS_TUNNEL || IS_NAT))
-		bpf_skb_change_type(skb, PACKET_HOST); /* inner MACs are meaningless */
+	if (IS_LO && IS_FROM && !has_mark(skb, CALI_MARK_LO_REPLY))
+		return TC_ACT_UNSPEC; /* lo's egress hook saw it a moment ago, and found nothing to do */
 	r = counter_row(skb);
 	if (r)
 		r->count[CALI_COUNT_TOTAL]++;
@@ -54,6 +55,8 @@ int cali_main(struct __sk_buff *skb)
 	} else {
 		if (unlikely(is_link_business(&p)))
 			return pass(skb, CALI_COUNT_TO_STACK);
+		if (IS_LO && IS_TO && !(p.proto == PROTO_ICMP && icmp_is_error(p.icmp_type)))
+			return leave_by_lo(skb, &p, g, now);
 		if (CAN_VXLAN && vxlan_outer(skb, &p, g, &verdict))
 			return verdict;
 		if (unlikely(p.proto == PROTO_ICMP && icmp_is_error(p.icmp_type))) {
@@ -146,7 +149,7 @@ int cali_flow(struct __sk_buff *skb)
 		v = ct_find_half(&st->ct_key, &half);
 	else
 		v = ct_find(&st->ct_key, &half);
-	if (IS_FROM && v && v->type == CALI_CT_NAT_REV && !ct_leg(v, swapped) && !ct_dead(v, st->now)) {
+	if (v && v->type == CALI_CT_NAT_REV && !ct_leg(v, swapped) && unmarked(skb) && !ct_dead(v, st->now)) {
 		/* A tuple that some translated flow uses behind the NAT, sent by the client itself: a
 		 * direct flow with the same numbers. It has a key of its own. */
 		st->ct_key.zone = 1;
@@ -245,9 +248,7 @@ int cali_accepted(struct __sk_buff *skb)
 			return drop(skb, reason);
 		count(skb, CALI_COUNT_NO_ENTRY_PASS); /* the host stays reachable */
 	}
-	if (IS_TO)
-		return pass(skb, CALI_COUNT_TO_STACK);
-	if (kind != CALI_FWD_STACK && !decrement_ttl(skb))
+	if (IS_FROM && is_hop(kind) && !decrement_ttl(skb))
 		return drop(skb, CALI_DROP_REWRITE);
 	if (st->flags & (CALI_ST_DNAT | CALI_ST_SNAT)) {
 		struct rewrite rw = {.src = st->ev.post_nat_src,
@@ -259,11 +260,15 @@ int cali_accepted(struct __sk_buff *skb)
 			return drop(skb, CALI_DROP_REWRITE);
 		count(skb, CALI_COUNT_DNAT);
 	}
+	if (NEEDS_TUNNEL_KEY)
+		return key_for_tunnel(skb, &st->ev.post_nat_dst, NULL, 0, g);
+	if (IS_TO)
+		return pass(skb, CALI_COUNT_TO_STACK);
 	/* The other end has not judged the flow yet: the long way, through its program. */
 	if (kind == CALI_FWD_PEER && !(st->flags & CALI_ST_HAIRPIN))
 		kind = CALI_FWD_VETH;
 	return send(skb, &st->ev.post_nat_dst, kind, st->dst_ifindex, &hop, &st->tun_peer,
-		    st->flags & CALI_ST_TUN_V6, g, NULL);
+		    st->flags & CALI_ST_TUN_V6, IS_WEP && (st->flags & CALI_ST_NAT_OUT), g, NULL);
 }
 
 /* An ICMP error: it goes to the flow it is about, in that flow's own terms. */
@@ -311,7 +316,8 @@ int cali_icmp_inner(struct __sk_buff *skb)
 	fwd_resolve(&d, route_lookup(&rw.dst),
 		    rel != RELATED_XLATED ? XLATE_NONE
 		    : back_leg            ? XLATE_UNNAT
-					  : XLATE_DNAT);
+					  : XLATE_DNAT,
+		    g);
 	if (back_leg && CAN_ENCAP && (v->flags & CALI_CTF_TUN_PEER)) {
 		d.kind = CALI_FWD_TUNNEL;
 		d.tun = v->tun_peer;
@@ -320,11 +326,11 @@ int cali_icmp_inner(struct __sk_buff *skb)
 	if (fwd_check(skb, &p, &rw.src, &rw.dst, &d.kind, g, &hop, &mtu) != FWD_OK)
 		return drop(skb,
 			    p.ttl <= 1 ? CALI_DROP_TTL : CALI_DROP_TOO_BIG); /* no error about an error */
-	if (d.kind != CALI_FWD_STACK && !decrement_ttl(skb))
+	if (is_hop(d.kind) && !decrement_ttl(skb))
 		return drop(skb, CALI_DROP_REWRITE);
 	if (rel == RELATED_XLATED && !rewrite_tuple(skb, &p, &rw))
 		return drop(skb, CALI_DROP_REWRITE);
-	return send(skb, &rw.dst, d.kind, d.ifindex, &hop, &d.tun, d.tun_v6, g, NULL);
+	return send(skb, &rw.dst, d.kind, d.ifindex, &hop, &d.tun, d.tun_v6, false, g, NULL);
 }
 
 /* Sends the ICMP error that st describes. */

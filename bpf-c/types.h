@@ -80,6 +80,7 @@ enum cali_fwd {
 	CALI_FWD_VETH = 3,    /* local pod, the long way through its to_wep program */
 	CALI_FWD_TUNNEL = 4,  /* tun_peer, by the tunnel device */
 	CALI_FWD_FIB = 5,     /* what the FIB says, each time */
+	CALI_FWD_NATOUT = 6,  /* this host, by bpfout.cali: the answer to something it asked a service */
 };
 
 enum cali_leg_flag {
@@ -115,7 +116,8 @@ struct cali_ct_value {
 	struct cali_ct_leg leg[2];
 	__be16 nat_sport_be;
 	__be16 nat_dport_be;
-	struct cali_ip nat_src; /* NAT_REV: pre-NAT destination. NORMAL with DSR: the frontend */
+	struct cali_ip nat_src; /* NAT_REV: pre-NAT destination. NORMAL: the frontend that the client's socket
+				   asked for */
 	struct cali_ip nat_dst; /* NAT_FWD: backend. NAT_REV: original client */
 	__u64 packets[2];
 	__u64 bytes[2];      /* L3 bytes */
@@ -345,6 +347,7 @@ enum cali_global_flag {
 	CALI_GF_UNDERLAY_V6 = 1 << 0, /* tunnel runs over IPv6: send an outer UDP checksum */
 	CALI_GF_V4 = 1 << 1,
 	CALI_GF_V6 = 1 << 2,
+	CALI_GF_CTLB = 1 << 3, /* sockets may have been balanced: cali_v*_ct_nats knows what they asked for */
 };
 
 /* Load-time constants of every object; the verifier removes what they switch off. */
@@ -409,6 +412,9 @@ enum cali_state_flag {
 	CALI_ST_EXPIRED = 1 << 17,       /* its entry had timed out */
 	CALI_ST_NOT_CONFIRMED = 1 << 18, /* main did not find its entry among the confirmed ones */
 	CALI_ST_FLOW_SEEN = 1 << 19,     /* cali_flow has looked at the packet, and at its options */
+	CALI_ST_NAT_OUT = 1 << 20,       /* leaves the cluster: to be masqueraded */
+	CALI_ST_FROM_SOCKET =
+	    1 << 21, /* balanced at connect time: pre_nat_dst is what the socket asked for */
 };
 
 struct cali_state {

@@ -90,6 +90,9 @@ enum cali_family {
 #define CAN_VXLAN (IS_FROM && IS_HEP)
 /* New flows to a frontend are balanced here: packets that come in from outside the kernel's stack. */
 #define CAN_DNAT (IS_FROM && !IS_LO)
+/* Answers to what this host asked of a service enter its stack by bpfout.cali: there, and only there,
+ * sources that are the host's own or a service's are accepted. */
+#define CAN_NATOUT CAN_FIB
 /* Packets may leave by the tunnel device from here: a tunnel key is set and a redirect returned. */
 #define CAN_ENCAP ((IS_FROM && (IS_WEP || IS_HEP)) || (IS_TO && IS_HEP))
 /* Packets come from or go to a pod: an unknown or unjudged packet is dropped, never passed. */

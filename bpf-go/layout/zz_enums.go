@@ -170,6 +170,8 @@ const (
 	CountNoEntryPass    Counter = 25 // host traffic that went on without an entry: table full
 	CountHostConflict   Counter = 26 // direct flows that collided with a translated one
 	CountReopened       Counter = 27 // SYNs that started a closed entry anew
+	CountRedirectNatout Counter = 28 // into this host by bpfout.cali: answers to it, and lo's share of services
+	CountNATOut         Counter = 29 // new flows out of the cluster, to be masqueraded
 	DropPolicy          Counter = 32 // denied by policy
 	DropShort           Counter = 33 // header cut off
 	DropMalformed       Counter = 34 // header contradicts itself: version, ihl, lengths
@@ -259,6 +261,10 @@ func (v Counter) String() string {
 		return "host-conflict"
 	case CountReopened:
 		return "reopened"
+	case CountRedirectNatout:
+		return "redirect-natout"
+	case CountNATOut:
+		return "nat-out"
 	case DropPolicy:
 		return "policy"
 	case DropShort:
@@ -378,6 +384,10 @@ func (v Counter) Text() string {
 		return "direct flows that collided with a translated one"
 	case CountReopened:
 		return "SYNs that started a closed entry anew"
+	case CountRedirectNatout:
+		return "into this host by bpfout.cali: answers to it, and lo's share of services"
+	case CountNATOut:
+		return "new flows out of the cluster, to be masqueraded"
 	case DropPolicy:
 		return "denied by policy"
 	case DropShort:
@@ -466,6 +476,8 @@ var Counts = []Counter{
 	CountNoEntryPass,
 	CountHostConflict,
 	CountReopened,
+	CountRedirectNatout,
+	CountNATOut,
 }
 
 // Drops are the drop reasons, in their order.
@@ -599,6 +611,49 @@ func (v CTType) String() string {
 	return "unknown-" + strconv.FormatUint(uint64(v), 10)
 }
 
+// CTLBFlag is enum cali_ctlb_flag.
+type CTLBFlag uint32
+
+// Values of CTLBFlag.
+const (
+	CTLBUDP         CTLBFlag = 1 // UDP is balanced too, else TCP alone
+	CTLBHostOnly    CTLBFlag = 2 // only sockets of the host's network namespace
+	CTLBSetRetval   CTLBFlag = 4 // the kernel lets us choose the error of a refused call
+	CTLBNetNSCookie CTLBFlag = 8 // the kernel tells network namespaces apart
+)
+
+// String names the flags that are set.
+func (v CTLBFlag) String() string {
+	return flagNames(uint32(v), []string{
+		0: "udp",
+		1: "host-only",
+		2: "set-retval",
+		3: "netns-cookie",
+	})
+}
+
+// CTLBProbe is enum cali_ctlb_probe. The destination that self-tests connect to: 169.254.1.9 port 9,
+// and fe80::a9fe:109. Nothing is ever sent there: the programs note the socket's network namespace in
+// cali_ctlb_probe2 and turn it to the loopback.
+type CTLBProbe uint32
+
+// Values of CTLBProbe.
+const (
+	CTLBProbeAddr CTLBProbe = 2851995913 // IPv4, host order; the last word of the IPv6 one
+	CTLBProbePort CTLBProbe = 9          // discard
+)
+
+// String names the value.
+func (v CTLBProbe) String() string {
+	switch v {
+	case CTLBProbeAddr:
+		return "addr"
+	case CTLBProbePort:
+		return "port"
+	}
+	return "unknown-" + strconv.FormatUint(uint64(v), 10)
+}
+
 // Family is enum cali_family.
 type Family uint32
 
@@ -688,6 +743,7 @@ const (
 	FwdVeth    Fwd = 3 // local pod, the long way through its to_wep program
 	FwdTunnel  Fwd = 4 // tun_peer, by the tunnel device
 	FwdFIB     Fwd = 5 // what the FIB says, each time
+	FwdNatout  Fwd = 6 // this host, by bpfout.cali: the answer to something it asked a service
 )
 
 // String names the value.
@@ -705,6 +761,8 @@ func (v Fwd) String() string {
 		return "tunnel"
 	case FwdFIB:
 		return "fib"
+	case FwdNatout:
+		return "natout"
 	}
 	return "unknown-" + strconv.FormatUint(uint64(v), 10)
 }
@@ -717,6 +775,7 @@ const (
 	GFUnderlayV6 GlobalFlag = 1 // tunnel runs over IPv6: send an outer UDP checksum
 	GFV4         GlobalFlag = 2
 	GFV6         GlobalFlag = 4
+	GFCTLB       GlobalFlag = 8 // sockets may have been balanced: cali_v*_ct_nats knows what they asked for
 )
 
 // String names the flags that are set.
@@ -725,6 +784,7 @@ func (v GlobalFlag) String() string {
 		0: "underlay-v6",
 		1: "v4",
 		2: "v6",
+		3: "ctlb",
 	})
 }
 
@@ -805,7 +865,7 @@ const (
 	MarkBypass      Mark = 48  // all done: later programs pass it on sight
 	MarkFallthrough Mark = 80  // unknown mid-flow segment: the kernel's stack decides
 	MarkNATOut      Mark = 24  // leaves the cluster: to be masqueraded by the host
-	MarkFromNAT     Mark = 272 // came by bpfout.cali
+	MarkLoReply     Mark = 272 // this host's answer to a service of its own: lo's ingress translates it
 	MarkBits        Mark = 511
 )
 
@@ -820,8 +880,8 @@ func (v Mark) String() string {
 		return "fallthrough"
 	case MarkNATOut:
 		return "nat-out"
-	case MarkFromNAT:
-		return "from-nat"
+	case MarkLoReply:
+		return "lo-reply"
 	case MarkBits:
 		return "bits"
 	}
@@ -953,6 +1013,24 @@ func (v Slot) String() string {
 	return "unknown-" + strconv.FormatUint(uint64(v), 10)
 }
 
+// SockDstLimit is enum cali_sock_dst_limit. What a UDP socket asked for, in memory of its own: the way
+// to its records when it is closed.
+type SockDstLimit uint32
+
+// Values of SockDstLimit.
+const (
+	SockDstMax SockDstLimit = 4 // sockets that talk to more services at a time are rare: the LRU has the rest
+)
+
+// String names the value.
+func (v SockDstLimit) String() string {
+	switch v {
+	case SockDstMax:
+		return "max"
+	}
+	return "unknown-" + strconv.FormatUint(uint64(v), 10)
+}
+
 // StateFlag is enum cali_state_flag.
 type StateFlag uint32
 
@@ -974,10 +1052,12 @@ const (
 	STTunSrc       StateFlag = 8192 // tun_peer holds the outer source
 	STTunV6        StateFlag = 16384
 	STSkipPeer     StateFlag = 32768
-	STSrcPod       StateFlag = 65536  // source is a pod of the cluster
-	STExpired      StateFlag = 131072 // its entry had timed out
-	STNotConfirmed StateFlag = 262144 // main did not find its entry among the confirmed ones
-	STFlowSeen     StateFlag = 524288 // cali_flow has looked at the packet, and at its options
+	STSrcPod       StateFlag = 65536   // source is a pod of the cluster
+	STExpired      StateFlag = 131072  // its entry had timed out
+	STNotConfirmed StateFlag = 262144  // main did not find its entry among the confirmed ones
+	STFlowSeen     StateFlag = 524288  // cali_flow has looked at the packet, and at its options
+	STNATOut       StateFlag = 1048576 // leaves the cluster: to be masqueraded
+	STFromSocket   StateFlag = 2097152 // balanced at connect time: pre_nat_dst is what the socket asked for
 )
 
 // String names the flags that are set.
@@ -1003,5 +1083,7 @@ func (v StateFlag) String() string {
 		17: "expired",
 		18: "not-confirmed",
 		19: "flow-seen",
+		20: "nat-out",
+		21: "from-socket",
 	})
 }

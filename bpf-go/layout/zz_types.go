@@ -146,7 +146,7 @@ type CTValue[A Address] struct {
 	Leg        [2]CTLeg
 	NATSportBE uint16
 	NATDportBE uint16
-	NATSrc     A // NAT_REV: pre-NAT destination. NORMAL with DSR: the frontend
+	NATSrc     A
 	NATDst     A // NAT_FWD: backend. NAT_REV: original client
 	Packets    [2]uint64
 	Bytes      [2]uint64 // L3 bytes
@@ -166,6 +166,14 @@ type (
 	CTValueV4 = CTValue[AddrV4]
 	CTValueV6 = CTValue[AddrV6]
 )
+
+// CTLBConfig is struct cali_ctlb_config. Load-time constants of the programs at connect time.
+type CTLBConfig struct {
+	_         structs.HostLayout
+	HostNetNS uint64 // cookie of the host's network namespace; 0: not known
+	HZ        uint32 // jiffies a second
+	Flags     uint32 // enum cali_ctlb_flag
+}
 
 // EventHeaderV4 is struct cali_event_header. First part of the state, in the shape of a flow event, so
 // that it can be emitted as it is.
@@ -386,6 +394,33 @@ type Scratch[A Address] struct {
 type (
 	ScratchV4 = Scratch[AddrV4]
 	ScratchV6 = Scratch[AddrV6]
+)
+
+// SockDst is struct cali_sock_dst.
+type SockDst[A Address] struct {
+	_      structs.HostLayout
+	Addr   A
+	PortBE uint16 // 0: free
+	Spare  uint16
+}
+
+// SockDstV4 and SockDstV6 are SockDst of the two families.
+type (
+	SockDstV4 = SockDst[AddrV4]
+	SockDstV6 = SockDst[AddrV6]
+)
+
+// SockDsts is struct cali_sock_dsts. Value of cali_v*_sock_dst, which lives in the socket.
+type SockDsts[A Address] struct {
+	_    structs.HostLayout
+	Next uint32 // place of the next one, modulo CALI_SOCK_DST_MAX
+	Dst  [4]SockDst[A]
+}
+
+// SockDstsV4 and SockDstsV6 are SockDsts of the two families.
+type (
+	SockDstsV4 = SockDsts[AddrV4]
+	SockDstsV6 = SockDsts[AddrV6]
 )
 
 // SockKey is struct cali_sock_key.

@@ -13,7 +13,7 @@ import (
 
 // allFixtures are those of every test in the package.
 var allFixtures = slices.Concat(
-	serviceFixtures, zeroSum, externalFixtures, affinityFixtures, collisionFixtures,
+	serviceFixtures, zeroSum, viaNAT, viaLo, hostCollisions, leaving, externalFixtures, affinityFixtures, collisionFixtures,
 	closingFixtures, resetFixtures, timeoutFixtures, expiryFixtures, midFlowFixtures, fullFixtures,
 	forwardFixtures, tunnelFixtures, hopFixtures, mtuFixtures, relatedFixtures,
 	foreignFixtures, fragmentFixtures, extFixtures, brokenFixtures,

@@ -224,8 +224,8 @@ var externalFixtures = []fixture{
 			},
 		},
 		entries: []string{
-			"tcp node1:45000 > podB:8080 => vip:80 > node1:45000 | nat-rev replied half-open | 1/1 packets | stack, stack | approved-0 approved-1",
-			"tcp node1:45000 > vip:80 => node1:45000 > podB:8080 | nat-fwd replied half-open | 1/0 packets | stack, unknown | approved-0",
+			"tcp node1:45000 > podB:8080 => vip:80 > node1:45000 | nat-rev replied half-open | 1/1 packets | stack, stack | approved-0 approved-1 host-origin",
+			"tcp node1:45000 > vip:80 => node1:45000 > podB:8080 | nat-fwd replied half-open | 1/0 packets | stack, unknown | approved-0 host-origin",
 		},
 	},
 	{
@@ -341,8 +341,8 @@ var externalFixtures = []fixture{
 			},
 		},
 		entries: []string{
-			"tcp node1:45000 > podR:8080 => vip:80 > node1:45000 | nat-rev replied half-open | 1/1 packets | stack, stack | approved-0 approved-1",
-			"tcp node1:45000 > vip:80 => node1:45000 > podR:8080 | nat-fwd replied half-open | 1/0 packets | stack, unknown | approved-0 approved-1",
+			"tcp node1:45000 > podR:8080 => vip:80 > node1:45000 | nat-rev replied half-open | 1/1 packets | stack, stack | approved-0 approved-1 host-origin",
+			"tcp node1:45000 > vip:80 => node1:45000 > podR:8080 | nat-fwd replied half-open | 1/0 packets | stack, unknown | approved-0 approved-1 host-origin",
 		},
 	},
 }

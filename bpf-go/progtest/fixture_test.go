@@ -227,7 +227,7 @@ func (r *run) judge(s step, v variants.Variant, i iface, sent packet, out progru
 	for _, c := range s.counted {
 		want[c]++
 	}
-	if !s.trace && want[layout.CountBypass] == 0 && !(v.Class == layout.ClassLo && v.Hook == layout.HookIngress) {
+	if !s.trace && want[layout.CountBypass] == 0 && !(v.Class == layout.ClassLo && v.Hook == layout.HookIngress && s.mark != layout.MarkLoReply) {
 		want[layout.CountTotal] = 1
 	}
 	var off []string

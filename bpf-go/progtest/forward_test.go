@@ -113,7 +113,7 @@ var forwardFixtures = []fixture{
 			},
 		},
 		entries: []string{
-			"tcp node1:45000 > podB:8080 | normal established | 3/1 packets | stack, stack | approved-0 approved-1 host-origin",
+			"tcp node1:45000 > podB:8080 | normal established | 3/1 packets | stack, stack | approved-0 approved-1 via-stack host-origin",
 		},
 	},
 	{
@@ -147,7 +147,7 @@ var forwardFixtures = []fixture{
 			want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
 		}},
 		entries: []string{
-			"tcp podA:40000 > podB:8080 | normal new half-open | 1/0 packets | stack, unknown | approved-0 approved-1",
+			"tcp podA:40000 > podB:8080 | normal new half-open | 1/0 packets | stack, stack | approved-0 approved-1 via-stack",
 		},
 	},
 	{

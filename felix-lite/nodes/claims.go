@@ -128,6 +128,9 @@ func (c *Calculator) updateRemote(name string) {
 		cl.prefix, cl.rank, cl.field = single(a), nodeAddress, "status.addresses"
 		cl.route = value
 		cl.route.Flags |= HostAddr
+		if c.opts.Overlay != OverlayDirect && value.NextHop.IsValid() {
+			cl.route.Flags |= Tunneled // for pods: the network between the nodes need not know their addresses
+		}
 		claims = append(claims, &cl)
 	}
 	for i, p := range c.podCIDRs(n) {

@@ -210,19 +210,19 @@ func TestRoutesOfOneRemoteNode(t *testing.T) {
 		want []string
 	}{
 		"vxlan over IPv4: both families' pods by the node's IPv4 address": {func(*Options) {}, node("n0", "192.0.2.10"), dual, []string{
-			"192.0.2.10 local host", "192.0.2.11 host node 1 via 192.0.2.11", "2001:db8::11 host node 1 via 192.0.2.11",
+			"192.0.2.10 local host", "192.0.2.11 host tunnel node 1 via 192.0.2.11", "2001:db8::11 host tunnel node 1 via 192.0.2.11",
 			"10.65.1.0/24 workload pool tunnel node 1 via 192.0.2.11", "fd00:65:1::/64 workload pool tunnel node 1 via 192.0.2.11",
 			"kernel 10.65.1.0/24 via 169.254.1.2 dev vxlan.calico onlink", "kernel fd00:65:1::/64 via fe80::2 dev vxlan.calico onlink",
 		}},
 		"vxlan over IPv6 where this node has no other": {func(*Options) {}, node("n0", "2001:db8::10"), dual, []string{
-			"2001:db8::10 local host", "192.0.2.11 host v6 node 1 via 2001:db8::11", "2001:db8::11 host v6 node 1 via 2001:db8::11",
+			"2001:db8::10 local host", "192.0.2.11 host tunnel v6 node 1 via 2001:db8::11", "2001:db8::11 host tunnel v6 node 1 via 2001:db8::11",
 			"10.65.1.0/24 workload pool tunnel v6 node 1 via 2001:db8::11", "fd00:65:1::/64 workload pool tunnel v6 node 1 via 2001:db8::11",
 			"kernel 10.65.1.0/24 via 169.254.1.2 dev vxlan.calico onlink", "kernel fd00:65:1::/64 via fe80::2 dev vxlan.calico onlink",
 		}},
 		"vxlan over IPv6 where it is configured": {func(o *Options) { o.Underlay = UnderlayIPv6 }, node("n0", "192.0.2.10", "2001:db8::10"),
 			node("n1", "192.0.2.11", "2001:db8::11"), []string{
 				"192.0.2.10 local host", "2001:db8::10 local host",
-				"192.0.2.11 host v6 node 1 via 2001:db8::11", "2001:db8::11 host v6 node 1 via 2001:db8::11",
+				"192.0.2.11 host tunnel v6 node 1 via 2001:db8::11", "2001:db8::11 host tunnel v6 node 1 via 2001:db8::11",
 			}},
 		"direct: by the node's address of the pods' family, with the tunnel's next hop for node ports": {direct, node("n0", "192.0.2.10", "2001:db8::10"), dual, []string{
 			"192.0.2.10 local host", "2001:db8::10 local host",
@@ -231,11 +231,11 @@ func TestRoutesOfOneRemoteNode(t *testing.T) {
 			"kernel 10.65.1.0/24 via 192.0.2.11", "kernel fd00:65:1::/64 via 2001:db8::11",
 		}},
 		"a family that is switched off is not there": {func(o *Options) { o.IPv6 = false }, node("n0", "192.0.2.10", "2001:db8::10"), dual, []string{
-			"192.0.2.10 local host", "192.0.2.11 host node 1 via 192.0.2.11",
+			"192.0.2.10 local host", "192.0.2.11 host tunnel node 1 via 192.0.2.11",
 			"10.65.1.0/24 workload pool tunnel node 1 via 192.0.2.11", "kernel 10.65.1.0/24 via 169.254.1.2 dev vxlan.calico onlink",
 		}},
 		"a CIDR with host bits set is taken as its network": {func(*Options) {}, node("n0", "192.0.2.10"), node("n1", "192.0.2.11", "10.65.1.7/24"), []string{
-			"192.0.2.10 local host", "192.0.2.11 host node 1 via 192.0.2.11",
+			"192.0.2.10 local host", "192.0.2.11 host tunnel node 1 via 192.0.2.11",
 			"10.65.1.0/24 workload pool tunnel node 1 via 192.0.2.11", "kernel 10.65.1.0/24 via 169.254.1.2 dev vxlan.calico onlink",
 		}},
 	} {

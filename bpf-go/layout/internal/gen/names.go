@@ -14,11 +14,11 @@ var renamed = map[string]string{
 
 // words are spelled otherwise than by a capital first letter.
 var words = map[string]string{
-	"ack": "ACK", "arp": "ARP", "be": "BE", "cb": "CB", "ct": "CT", "ctf": "CTF", "dnat": "DNAT",
+	"ack": "ACK", "arp": "ARP", "be": "BE", "cb": "CB", "ct": "CT", "ctlb": "CTLB", "ctf": "CTF", "dnat": "DNAT",
 	"dsr": "DSR", "ep": "EP", "fe": "FE", "fib": "FIB", "fin": "FIN", "fins": "FINs", "gf": "GF", "hep": "HEP",
 	"hz": "HZ", "icmp": "ICMP", "id": "ID", "iff": "IFF", "ip": "IP", "ip4": "IP4", "ip6": "IP6",
 	"ipset": "IPSet", "itp": "ITP", "etp": "ETP", "l3": "L3", "l3dev": "L3Dev", "l4": "L4", "lb": "LB", "mac": "MAC",
-	"mtu": "MTU", "nat": "NAT", "np": "NP", "psnat": "PSNAT", "rst": "RST", "rt": "RT", "snat": "SNAT",
+	"mtu": "MTU", "netns": "NetNS", "nat": "NAT", "np": "NP", "psnat": "PSNAT", "rst": "RST", "rt": "RT", "snat": "SNAT",
 	"st": "ST", "syn": "SYN", "tcp": "TCP", "ttl": "TTL", "udp": "UDP", "v4": "V4", "v6": "V6",
 	"vlan": "VLAN", "vni": "VNI", "vxlan": "VXLAN", "wep": "WEP", "nat_out": "NATOut",
 }
