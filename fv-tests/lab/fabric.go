@@ -19,6 +19,7 @@ import (
 const (
 	nodeBridge    = "br-nodes"
 	uplink2Bridge = "br-second"
+	podTable      = 100 // the router's routes to pods, for RoutePodsFor
 )
 
 func (l *Lab) router() Namespace { return l.namespace("router") }
@@ -81,7 +82,7 @@ func (l *Lab) addBridge(h *netlink.Handle, name string, v4, v6 netip.Prefix) err
 
 // addClient makes the k-th outside client with its link to the router.
 func (l *Lab) addClient(router *netlink.Handle, k int) error {
-	v4, v6 := outsideNets(k)
+	v4, v6 := OutsideNets(k)
 	name := fmt.Sprintf("out%d", k)
 	c := &Client{
 		Place: Place{
@@ -144,6 +145,45 @@ func (l *Lab) RouteViaClient(dst netip.Prefix, c *Client) error {
 	defer h.Close()
 	if err := addRoute(h, c.Name, dst, c.Address(dst.Addr().Is6()), false); err != nil {
 		return fmt.Errorf("router: %w", err)
+	}
+	return nil
+}
+
+// RoutePodsFor makes the router know the pods' addresses, but only for what a client sends: answers to
+// pods that are not masqueraded. Everybody else's packets to pods still need the overlay.
+func (l *Lab) RoutePodsFor(c *Client) error {
+	h, err := l.router().handle()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	br, err := h.LinkByName(nodeBridge)
+	if err != nil {
+		return fmt.Errorf("router: %w", err)
+	}
+	for _, ipv6 := range []bool{false, true} {
+		rule := netlink.NewRule()
+		rule.Family, rule.Table, rule.Priority = unix.AF_INET, podTable, podTable
+		if ipv6 {
+			rule.Family = unix.AF_INET6
+		}
+		addr := c.Address(ipv6)
+		rule.Src = ipNet(netip.PrefixFrom(addr, addr.BitLen()))
+		if err := h.RuleAdd(rule); err != nil {
+			return fmt.Errorf("router: rule for %s: %w", addr, err)
+		}
+		for _, n := range l.Nodes {
+			cidr := n.PodCIDR4
+			if ipv6 {
+				cidr = n.PodCIDR6
+			}
+			err := h.RouteReplace(&netlink.Route{
+				LinkIndex: br.Attrs().Index, Table: podTable, Dst: ipNet(cidr), Gw: n.Address(ipv6).AsSlice(),
+			})
+			if err != nil {
+				return fmt.Errorf("router: route %s: %w", cidr, err)
+			}
+		}
 	}
 	return nil
 }

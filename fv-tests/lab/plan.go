@@ -53,8 +53,8 @@ func nth(p netip.Prefix, n int) netip.Addr {
 	return addr
 }
 
-// outsideNets returns the networks of the k-th outside client, counted from 1.
-func outsideNets(k int) (v4, v6 netip.Prefix) {
+// OutsideNets returns the networks of the k-th outside client, counted from 1.
+func OutsideNets(k int) (v4, v6 netip.Prefix) {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, byte(100 + k), 0}), 24),
 		netip.MustParsePrefix(fmt.Sprintf("fd30:0:0:%d::/64", 100+k))
 }

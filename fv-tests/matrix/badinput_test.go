@@ -17,7 +17,7 @@ import (
 // smoke are cells that together use most of the datapath: after a bad input the rest must work.
 func smoke(t *testing.T, l *lab.Lab, when string) {
 	t.Helper()
-	for _, c := range Cells(l.Options.Overlay) {
+	for _, c := range Sample(usual) {
 		if c.To != ClusterIP && !(c.From == FromOutside && c.To == NodePort) {
 			continue
 		}
@@ -70,7 +70,7 @@ func waitBackends(t *testing.T, l *lab.Lab, vip netip.AddrPort, backends int) {
 
 func TestBadManifestsAreReportedAndTheRestWorks(t *testing.T) {
 	t.Parallel()
-	l := up(t, Options("VXLAN", "Auto"))
+	l := up(t, Options(usual, "Auto"))
 	write := func(file, content string) {
 		t.Helper()
 		if err := l.WriteManifest(file, []byte(content)); err != nil {
@@ -134,7 +134,7 @@ spec:
 
 func TestServiceWithFiveThousandEndpoints(t *testing.T) {
 	t.Parallel()
-	l := up(t, Options("VXLAN", "Auto"))
+	l := up(t, Options(usual, "Auto"))
 	vip := netip.MustParseAddrPort("10.96.7.1:80")
 	var b strings.Builder
 	b.WriteString(serviceManifest("large", vip, "", ""))
@@ -171,7 +171,7 @@ endpoints:
 // Pods that are gone before the agent has attached anything are everyday life on a busy node.
 func TestInterfacesThatDisappearDuringAttach(t *testing.T) {
 	t.Parallel()
-	l := up(t, Options("VXLAN", "Auto"))
+	l := up(t, Options(usual, "Auto"))
 	node := l.Nodes[0]
 	for i := range 20 {
 		if err := node.FlashPod(fmt.Sprintf("flash%d", i), i%2 == 0); err != nil {
@@ -195,8 +195,7 @@ func TestInterfacesThatDisappearDuringAttach(t *testing.T) {
 // arrive, by whatever way is left.
 func TestTrafficArrivesWithEachFeatureMissing(t *testing.T) {
 	t.Parallel()
-	l := up(t, Options("VXLAN", "Auto"))
-	l.Options.AgentConfig = map[string]any{}
+	l := up(t, Options(usual, "Auto"))
 	for _, f := range append(features.Names(), "") {
 		hidden := []string{f}
 		if f == "" {

@@ -11,7 +11,7 @@ import (
 // only parts of our flows, and would call them invalid.
 func TestServicesWorkOnNodesThatForwardNothing(t *testing.T) {
 	t.Parallel()
-	l := up(t, Options("VXLAN", "Auto"))
+	l := up(t, Options(usual, "Auto"))
 	for _, n := range l.Nodes {
 		for _, tool := range []string{"iptables", "ip6tables"} {
 			for _, rule := range [][]string{
@@ -25,7 +25,7 @@ func TestServicesWorkOnNodesThatForwardNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range Cells("VXLAN") {
+	for _, c := range Sample(usual) {
 		if o := c.Deliver(t.Context(), l); len(o.Problems) > 0 {
 			t.Errorf("%s: %v", c, o.Problems)
 		}

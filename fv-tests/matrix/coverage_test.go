@@ -20,8 +20,8 @@ var attachedLater = map[layout.Class]bool{layout.ClassLo: true, layout.ClassNAT:
 
 func TestEveryVariantCarriesRealPackets(t *testing.T) {
 	t.Parallel()
-	opts := Options("VXLAN", "Auto")
-	opts.AgentConfig = map[string]any{"l3InterfacePattern": "^" + lab.TunInterface + "$"}
+	opts := Options(usual, "Auto")
+	opts.AgentConfig["l3InterfacePattern"] = "^" + lab.TunInterface + "$"
 	l := up(t, opts)
 	client, err := l.AddTunClient(t.Context(), l.Nodes[0])
 	if err != nil {
@@ -30,7 +30,7 @@ func TestEveryVariantCarriesRealPackets(t *testing.T) {
 	if err := waitAttached(t.Context(), l.Nodes[0], layout.ClassL3Dev); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range Cells("VXLAN") {
+	for _, c := range Sample(usual) {
 		if c.Backend == OtherNode || c.Backend == SameNode {
 			_ = c.Run(t.Context(), l) // judged by the matrix; here only what its packets touch counts
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felix-lite/felix-lite/bpf-go/features"
 	"github.com/felix-lite/felix-lite/fv-tests/lab"
 	"github.com/felix-lite/felix-lite/fv-tests/probe"
 )
@@ -15,29 +16,57 @@ import (
 // servicePort is the port of every service of the matrix; backends listen on probe.Port.
 const servicePort = 80
 
-// backendPlaces are the services of each family, one for each place a backend can be.
-var backendPlaces = []Backend{SameNode, OtherNode, Itself, None}
+// backendPlaces are the services of each family, one for each place a backend can be, and how many
+// backends each has.
+var backendPlaces = []Backend{SameNode, OtherNode, Itself, None, SameHost, OtherHost}
 
 // spread is one more service of each family, with a backend on each node: for loads, not for cells.
 const spread Backend = "both nodes"
 
 // Options returns a lab for the matrix. Each pod has one family only, so that no IPv6 cell can lean on
-// IPv4: on node 1 a client and a backend of each family, on node 2 a backend of each.
-func Options(overlay, underlay string) lab.Options {
+// IPv4: on node 1 a client, a client with a sidecar and a backend of each family, on node 2 a backend of
+// each; and on both a backend in the host's network. The second outside client is in a range that is
+// excluded from masquerading.
+func Options(site Site, underlay string) lab.Options {
 	pod := func(role string, ipv6 bool) lab.PodSpec {
 		spec := lab.PodSpec{Name: podName(role, ipv6), IPv4: !ipv6, IPv6: ipv6, Labels: map[string]string{}}
-		if role != "client" {
+		switch role {
+		case "near", "far":
 			spec.Labels["group"] = podName("spread", ipv6)
+		case "mesh":
+			spec.Annotations = map[string]string{"felix-lite.io/socket-lb": "disabled"}
+		case "nearhost", "farhost":
+			spec.HostNetwork = true
 		}
 		return spec
 	}
-	return lab.Options{
-		Overlay: overlay, Underlay: underlay, Outside: 1,
-		Nodes: []lab.NodeSpec{
-			{Zone: "zone1", Pods: []lab.PodSpec{pod("client", false), pod("near", false), pod("client", true), pod("near", true)}},
-			{Zone: "zone2", Pods: []lab.PodSpec{pod("far", false), pod("far", true)}},
-		},
+	nodes := []lab.NodeSpec{{Zone: "zone1"}, {Zone: "zone2"}}
+	for i, roles := range [][]string{{"client", "near", "mesh", "nearhost"}, {"far", "farhost"}} {
+		for _, role := range roles {
+			nodes[i].Pods = append(nodes[i].Pods, pod(role, false), pod(role, true))
+		}
 	}
+	excluded4, excluded6 := lab.OutsideNets(2)
+	o := lab.Options{
+		Overlay: site.Overlay, Underlay: underlay, Outside: 2, CTLB: string(site.Mode), Nodes: nodes,
+		AgentConfig: map[string]any{"natOutgoingExclusionCIDRs": []string{excluded4.String(), excluded6.String()}},
+	}
+	if site.Mode == NoHooks {
+		o.CTLB = string(Enabled)
+		o.AgentConfig["disabledFeatures"] = hooks()
+	}
+	return o
+}
+
+// hooks are the features without which nothing is balanced at connect time.
+func hooks() []string {
+	var names []string
+	for _, name := range features.Names() {
+		if strings.HasPrefix(name, "ctlb-") || strings.HasPrefix(name, "cgroup-") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func podName(role string, ipv6 bool) string {
@@ -47,7 +76,7 @@ func podName(role string, ipv6 bool) string {
 	return role + "4"
 }
 
-// backendPod is the pod that must answer, "" where nobody may.
+// backendPod is the pod that backs a service, "" where there is none.
 func backendPod(b Backend, ipv6 bool) string {
 	switch b {
 	case SameNode:
@@ -56,8 +85,31 @@ func backendPod(b Backend, ipv6 bool) string {
 		return podName("far", ipv6)
 	case Itself:
 		return podName("client", ipv6)
+	case SameHost:
+		return podName("nearhost", ipv6)
+	case OtherHost:
+		return podName("farhost", ipv6)
 	}
 	return ""
+}
+
+// server is the place whose prober must answer the cell.
+func (c Cell) server(l *lab.Lab) *lab.Place {
+	switch {
+	case c.redirected():
+		return c.client(l)
+	case c.Backend == SameHost:
+		return &l.Nodes[0].Place
+	case c.Backend == OtherHost:
+		return &l.Nodes[1].Place
+	case c.To == OutAddress:
+		return &l.Clients[0].Place
+	case c.To == ExcludedOut:
+		return &l.Clients[1].Place
+	case c.Backend == None:
+		return nil
+	}
+	return &l.Pod(backendPod(c.Backend, c.IPv6)).Place
 }
 
 // service is one service of the matrix: its backends stand in one place.
@@ -88,6 +140,12 @@ func (s service) address(l *lab.Lab, to Frontend) netip.AddrPort {
 		return netip.AddrPortFrom(l.Nodes[0].Address(s.ipv6), uint16(s.nodePort()))
 	case NodePortOther:
 		return netip.AddrPortFrom(l.Nodes[1].Address(s.ipv6), uint16(s.nodePort()))
+	case NodePortLocal:
+		loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		if s.ipv6 {
+			loopback = netip.IPv6Loopback()
+		}
+		return netip.AddrPortFrom(loopback, uint16(s.nodePort()))
 	case ExternalIP:
 		return netip.AddrPortFrom(s.in(lab.ExternalNet4, lab.ExternalNet6), servicePort)
 	case LoadBalancer:
@@ -158,8 +216,9 @@ func Manifests() []byte {
 
 // target is what the cell's client talks to.
 func (c Cell) target(l *lab.Lab) netip.AddrPort {
-	if c.To == PodAddress {
-		return netip.AddrPortFrom(l.Pod(backendPod(c.Backend, c.IPv6)).Address(c.IPv6), probe.Port)
+	switch c.To {
+	case PodAddress, NodeAddress, OutAddress, ExcludedOut:
+		return netip.AddrPortFrom(c.server(l).Address(c.IPv6), probe.Port)
 	}
 	return serviceFor(c.Backend, c.IPv6).address(l, c.To)
 }
@@ -171,8 +230,18 @@ func (c Cell) client(l *lab.Lab) *lab.Place {
 		return &l.Clients[0].Place
 	case FromNode:
 		return &l.Nodes[0].Place
+	case FromMesh:
+		return &l.Pod(podName("mesh", c.IPv6)).Place
 	}
 	return &l.Pod(podName("client", c.IPv6)).Place
+}
+
+// seenAs is the address under which the backend sees the client.
+func (c Cell) seenAs(l *lab.Lab) netip.Addr {
+	if _, m, err := c.mechanism(); err == nil && m.sees == itsNode {
+		return l.Nodes[0].Address(c.IPv6)
+	}
+	return c.client(l).Address(c.IPv6)
 }
 
 // pathMTU is the largest packet that goes the cell's whole way in one piece. Pods behind the overlay,
@@ -182,7 +251,10 @@ func (c Cell) pathMTU(l *lab.Lab) int {
 	if l.Options.Underlay == "IPv6" {
 		overhead = 70
 	}
-	if c.Overlay == "VXLAN" || c.From == FromOutside && c.Backend == OtherNode {
+	forwarded := c.From == FromOutside && (c.Backend == OtherNode || c.Backend == OtherHost) ||
+		c.From == FromNode && c.To == NodePortOther
+	pods := c.From == FromPod || c.From == FromMesh || c.Backend == SameNode || c.Backend == OtherNode
+	if forwarded || c.Site.Overlay == "VXLAN" && pods {
 		return mtu - overhead
 	}
 	return mtu

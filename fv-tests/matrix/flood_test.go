@@ -16,7 +16,7 @@ const floodSYNs = 2_000_000
 
 // A flood fills the half-open table over and over. What is established must not be touched.
 func TestSYNFloodCostsNoEstablishedFlow(t *testing.T) {
-	l := up(t, Options("VXLAN", "Auto"))
+	l := up(t, Options(usual, "Auto"))
 	out := l.Clients[0]
 	// Answers to the random sources travel back the whole way, and end at the client, which drops them.
 	sources := netip.MustParsePrefix("10.128.0.0/9")

@@ -21,7 +21,7 @@ const restarts = 10
 // backends and pods change while they are down. No connection may notice.
 func TestTrafficDoesNotNoticeAgentsKilledAndRestarted(t *testing.T) {
 	t.Parallel()
-	l := up(t, Options("VXLAN", "Auto"))
+	l := up(t, Options(usual, "Auto"))
 	loads := startLoads(t, l)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -42,7 +42,7 @@ func TestTrafficDoesNotNoticeAgentsKilledAndRestarted(t *testing.T) {
 		r.change(round)
 		if round == 4 {
 			// From here on agents bring other programs, as a new build would: these have another constant.
-			l.Options.AgentConfig = map[string]any{"conntrackTimeouts": map[string]any{"tcpSynSent": "25s"}}
+			l.Options.AgentConfig["conntrackTimeouts"] = map[string]any{"tcpSynSent": "25s"}
 		}
 		if err := node.StartAgent(t.Context()); err != nil {
 			t.Fatal(err)
@@ -149,26 +149,26 @@ func (r *restartRun) compare() {
 		r.t.Errorf("want answers from %d backends, have %s %v %v", r.backends, got, got.Examples, err)
 	}
 	failed := 0
-	for _, c := range Cells("VXLAN") {
+	for _, c := range Sample(usual) {
 		if o := c.Run(r.t.Context(), r.l); len(o.Problems) > 0 {
 			failed++
 			r.t.Errorf("%s: %v", c, o.Problems)
 		}
 	}
-	r.t.Logf("cells after the restarts: %d, failed %d", len(Cells("VXLAN")), failed)
+	r.t.Logf("cells after the restarts: %d, failed %d", len(Sample(usual)), failed)
 }
 
 // The dataplane outlives the agents: everything goes on, and the hosts can be reached.
 func TestTrafficGoesOnAndHostsStayReachableWithoutAgents(t *testing.T) {
 	t.Parallel()
-	l := up(t, Options("VXLAN", "Auto"))
+	l := up(t, Options(usual, "Auto"))
 	loads := startLoads(t, l)
 	for _, n := range l.Nodes {
 		if err := n.KillAgent(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range Cells("VXLAN") {
+	for _, c := range Sample(usual) {
 		// The loads are counted too, so the counters cannot say what carried this cell.
 		if o := c.Deliver(t.Context(), l); len(o.Problems) > 0 {
 			t.Errorf("%s, agents dead: %v", c, o.Problems)
@@ -192,9 +192,10 @@ func TestTrafficGoesOnAndHostsStayReachableWithoutAgents(t *testing.T) {
 // is made in the very moment of the change may.
 func TestOpenConnectionsSurviveLargerTables(t *testing.T) {
 	t.Parallel()
-	l := up(t, Options("VXLAN", "Auto"))
+	l := up(t, Options(usual, "Auto"))
 	loads := startLoads(t, l)
-	l.Options.AgentConfig = map[string]any{"mapSizeConntrack": 131072, "mapSizeNATFrontend": 16384}
+	l.Options.AgentConfig["mapSizeConntrack"] = 131072
+	l.Options.AgentConfig["mapSizeNATFrontend"] = 16384
 	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
 	defer cancel()
 	for _, n := range l.Nodes {

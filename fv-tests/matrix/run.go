@@ -5,6 +5,7 @@ package matrix
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,23 +79,23 @@ func counters(l *lab.Lab) (entry, far lab.Counters, err error) {
 func (c Cell) probe(ctx context.Context, l *lab.Lab) (probe.Result, error) {
 	target := c.target(l).String()
 	prober := c.client(l).Probe()
-	if !c.UDP {
-		return prober.TCP(ctx, probe.TCPArgs{Address: target, Bytes: megabyte})
+	if !c.Socket.udp() {
+		return prober.TCP(ctx, probe.TCPArgs{Address: target, Bytes: megabyte, Mapped: c.Socket.mapped()})
 	}
 	headers := 28
 	if c.IPv6 {
 		headers = 48
 	}
-	// Without backends the refusal is an ICMP error, which only a connected socket is told.
 	return prober.UDP(ctx, probe.UDPArgs{
-		Address: target, Sizes: []int{1, 1200, c.pathMTU(l) - headers}, Connected: c.Backend == None,
+		Address: target, Sizes: []int{1, 1200, c.pathMTU(l) - headers},
+		Connected: c.Socket.connected(), Mapped: c.Socket.mapped(),
 	})
 }
 
 // judge checks what the client saw and what the backend saw of it.
 func (c Cell) judge(o *Outcome, l *lab.Lab) {
 	r := o.Result
-	if c.Backend == None {
+	if c.refused() {
 		if r.Errors["refused"] != 1 {
 			o.problem("want a refusal, have %s %v", r, r.Examples)
 		}
@@ -107,19 +108,21 @@ func (c Cell) judge(o *Outcome, l *lab.Lab) {
 		o.problem("%s %v", r, r.Examples)
 		return
 	}
-	if want := backendPod(c.Backend, c.IPv6); r.Backends[want] != 1 {
+	if want := c.server(l).Name; r.Backends[want] != 1 {
 		o.problem("want an answer from %s, have %s", want, r)
 	}
-	if want := c.target(l).String(); r.ReplySources[want] != 1 {
-		o.problem("want the answer to come from %s, have %s", want, r)
+	target := c.target(l).String()
+	if r.ReplySources[target] != 1 {
+		o.problem("want the answer to come from %s, have %s", target, r)
 	}
-	want := c.client(l).Address(c.IPv6).String()
-	if c.Backend == Itself {
-		// A pod drops packets that come in with its own address: it sees its node as the client.
-		want = l.Nodes[0].Address(c.IPv6).String()
+	if unconnected := c.Socket.udp() && !c.Socket.connected(); !unconnected && r.Peers[target] != 1 {
+		o.problem("want getpeername to say %s, have %s", target, r)
 	}
-	if r.Clients[want] != 1 {
+	if want := c.seenAs(l).String(); r.Clients[want] != 1 {
 		o.problem("want the backend to see %s, have %s", want, r)
+	}
+	if c.redirected() && r.Originals[target] != 1 {
+		o.problem("want the sidecar to see that the connection was bound for %s, have %s", target, r)
 	}
 }
 
@@ -146,7 +149,7 @@ func (c Cell) judgeMechanism(o *Outcome) {
 	o.Carried = name + ": " + strings.Join(seen, ", ")
 	for _, drops := range []map[string]uint64{o.Entry.Drops(), o.Far.Drops()} {
 		for reason, n := range drops {
-			if c.Backend == None && reason == layout.DropNoBackend.String() {
+			if c.refused() && reason == layout.DropNoBackend.String() {
 				continue
 			}
 			if reason == layout.DropTooBig.String() {
@@ -164,32 +167,21 @@ func (o *Outcome) at(w where) lab.Counters {
 	return o.Entry
 }
 
-func (w where) variant(ipv6 bool) lab.Variant {
-	v := lab.Variant{Class: w.class, Hook: w.hook, Family: layout.FamilyV4}
-	if ipv6 {
-		v.Family = layout.FamilyV6
-	}
-	return v
-}
-
-func (w where) name(ipv6 bool) string {
-	node := "node1"
-	if w.far {
-		node = "node2"
-	}
-	return node + " " + w.variant(ipv6).String()
-}
-
 // Explain runs a failed cell once more with captures at both ends and on the uplinks, and returns all
 // there is to see: packets, counters, connections, routes, logs.
 func (c Cell) Explain(ctx context.Context, l *lab.Lab) string {
-	points := []struct {
+	type point struct {
 		ns  lab.Namespace
 		dev string
-	}{{c.client(l).Namespace, "eth0"}, {l.Nodes[0].Namespace, "eth0"}, {l.Nodes[1].Namespace, "eth0"}}
-	if backend := l.Pod(backendPod(c.Backend, c.IPv6)); backend != nil && c.Backend != Itself {
-		points = append(points, points[0])
-		points[len(points)-1].ns = backend.Namespace
+	}
+	points := []point{{l.Nodes[0].Namespace, "eth0"}, {l.Nodes[1].Namespace, "eth0"}}
+	if c.From == FromNode {
+		points = append(points, point{l.Nodes[0].Namespace, "lo"}, point{l.Nodes[0].Namespace, "bpfout.cali"})
+	} else {
+		points = append(points, point{c.client(l).Namespace, "eth0"})
+	}
+	if server := c.server(l); server != nil && server.Namespace != c.client(l).Namespace {
+		points = append(points, point{server.Namespace, "eth0"})
 	}
 	var captures []*lab.Capture
 	var b strings.Builder
@@ -213,12 +205,37 @@ func (c Cell) Explain(ctx context.Context, l *lab.Lab) string {
 	return b.String()
 }
 
+// Prepare gives a lab what the matrix needs on top of its options: services, the sidecars' redirection and
+// the way back from the excluded range.
+func Prepare(ctx context.Context, l *lab.Lab) error {
+	if _, err := l.Apply(Manifests()); err != nil {
+		return err
+	}
+	for _, ipv6 := range []bool{false, true} {
+		to := lab.ServiceCIDR4
+		if ipv6 {
+			to = lab.ServiceCIDR6
+		}
+		if err := l.Pod(podName("mesh", ipv6)).RedirectTo(ctx, to, probe.MeshPort); err != nil {
+			return err
+		}
+	}
+	return l.RoutePodsFor(l.Clients[1])
+}
+
 // WaitProgrammed returns when every service of the matrix answers or refuses as it should: the agents
 // have read the manifests. The wait is not part of any cell.
 func WaitProgrammed(ctx context.Context, l *lab.Lab) error {
 	for _, n := range l.Nodes {
 		for _, ipv6 := range []bool{false, true} {
-			for place, backends := range map[Backend]int{SameNode: 1, OtherNode: 1, Itself: 1, None: 0, spread: 2} {
+			for _, place := range append(slices.Clone(backendPlaces), spread) {
+				backends := 1
+				switch place {
+				case None:
+					backends = 0
+				case spread:
+					backends = 2
+				}
 				s := serviceFor(place, ipv6)
 				if err := n.WaitFrontend(ctx, s.address(l, ClusterIP), backends); err != nil {
 					return err
