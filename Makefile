@@ -33,7 +33,9 @@ variant_flags = -DDIR_$(call word_of,$(1),1) -DCLASS_$(call word_of,$(1),2) -DFA
 
 LAYOUTS := layout_v4 layout_v6
 SINGLES := preamble policy clock
-OBJECTS := $(patsubst %,$(OBJ)/%.o,$(VARIANTS) $(LAYOUTS) $(SINGLES))
+# Connect time: each family, and IPv4-mapped destinations of IPv6 sockets.
+CTLBS   := ctlb_v4 ctlb_v6 ctlb_v46
+OBJECTS := $(patsubst %,$(OBJ)/%.o,$(VARIANTS) $(LAYOUTS) $(SINGLES) $(CTLBS))
 C_FILES := $(wildcard bpf-c/*.c bpf-c/*.h)
 
 MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null || echo $(shell uname -m)-linux-gnu)
@@ -85,6 +87,9 @@ $(patsubst %,$(OBJ)/%.o,$(VARIANTS)): $(OBJ)/%.o: bpf-c/tc.c Makefile
 
 $(patsubst %,$(OBJ)/%.o,$(SINGLES)): $(OBJ)/%.o: bpf-c/%.c Makefile
 	$(call compile,$<,)
+
+$(patsubst %,$(OBJ)/%.o,$(CTLBS)): $(OBJ)/ctlb_%.o: bpf-c/ctlb.c Makefile
+	$(call compile,$<,$(if $(filter v46,$*),-DFAMILY_V4 -DMAPPED=1,-DFAMILY_$(call upper,$*)))
 
 $(patsubst %,$(OBJ)/%.o,$(LAYOUTS)): $(OBJ)/layout_%.o: bpf-c/layout.c Makefile
 	$(call compile,$<,-DFAMILY_$(call upper,$*))

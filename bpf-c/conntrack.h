@@ -10,6 +10,7 @@
 #ifndef FELIX_CONNTRACK_H
 #define FELIX_CONNTRACK_H
 
+#include "ctx.h"
 #include "route.h"
 
 /* a < b as 0 or 1, without a branch: each branch here would double the paths that the verifier walks

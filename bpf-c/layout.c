@@ -8,6 +8,7 @@
 /* A global of each type that no map mentions keeps it in the BTF. */
 struct cali_preamble_cfg emit_preamble_cfg;
 struct cali_config emit_config;
+struct cali_ctlb_config emit_ctlb_config;
 enum cali_class emit_class;
 enum cali_hook emit_hook;
 enum cali_family emit_family;
@@ -29,6 +30,9 @@ enum cali_route_flag emit_route_flag;
 enum cali_iface_flag emit_iface_flag;
 enum cali_global_flag emit_global_flag;
 enum cali_feature emit_feature;
+enum cali_ctlb_flag emit_ctlb_flag;
+enum cali_ctlb_probe emit_ctlb_probe;
+enum cali_sock_dst_limit emit_sock_limit;
 enum cali_state_flag emit_state_flag;
 
 char _license[] SEC("license") = "Dual BSD/GPL";

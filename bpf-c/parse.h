@@ -7,6 +7,7 @@
 #ifndef FELIX_PARSE_H
 #define FELIX_PARSE_H
 
+#include "ctx.h"
 #include "route.h"
 
 enum parse_result {

@@ -3,7 +3,7 @@
 #ifndef FELIX_ROUTE_H
 #define FELIX_ROUTE_H
 
-#include "ctx.h"
+#include "maps.h"
 
 /* Longest match, or NULL: an address the cluster knows nothing of. */
 INLINE struct cali_route_value *route_lookup(const struct cali_ip *addr)

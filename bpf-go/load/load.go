@@ -5,7 +5,7 @@
 //
 // In: an object (a variant of tc.c, the policies, a preamble), its load-time constants, and the
 // pinned maps. Out: programs, not attached to anything and in no jump slot: bpf-go/jump and
-// bpf-go/attach do that. Every program is loaded without an expected attach type, so that one
+// bpf-go/attach do that. Every TC program is loaded without an expected attach type, so that one
 // prog_array serves TCX ingress, TCX egress and clsact. It is called by the agent at start and when
 // the configuration changes, and by tests.
 package load
@@ -134,7 +134,9 @@ func Spec(name string, s *ebpf.CollectionSpec, cfg any, maps map[string]*ebpf.Ma
 		}
 	}
 	for _, p := range s.Programs {
-		p.AttachType = ebpf.AttachNone
+		if p.Type == ebpf.SchedCLS {
+			p.AttachType = ebpf.AttachNone
+		}
 	}
 	replacements := map[string]*ebpf.Map{}
 	for mapName, m := range s.Maps {

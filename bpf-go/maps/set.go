@@ -50,6 +50,11 @@ type Set struct {
 	ConntrackV4 *Conntrack[layout.AddrV4]
 	ConntrackV6 *Conntrack[layout.AddrV6]
 
+	SocketOff    *SocketOff
+	SocketProbes *SocketProbes
+	SocketsV4    *SocketRecords[layout.AddrV4]
+	SocketsV6    *SocketRecords[layout.AddrV6]
+
 	dir     string
 	log     logrus.FieldLogger
 	specs   map[string]*ebpf.MapSpec
@@ -121,6 +126,10 @@ func (s *Set) bind() {
 		routeFamily)}
 	s.ConntrackV4 = conntrack[layout.AddrV4](s)
 	s.ConntrackV6 = conntrack[layout.AddrV6](s)
+	s.SocketOff = &SocketOff{typed[uint64, uint32](s, "cali_ctlb_off2")}
+	s.SocketProbes = &SocketProbes{typed[uint64, uint64](s, "cali_ctlb_probe2")}
+	s.SocketsV4 = socketRecords[layout.AddrV4](s)
+	s.SocketsV6 = socketRecords[layout.AddrV6](s)
 }
 
 func typed[K comparable, V any](s *Set, name string) *Map[K, V] {

@@ -24,6 +24,9 @@ const (
 	Preamble = "preamble"
 	Policy   = "policy"
 	Clock    = "clock"
+	CTLBV4   = "ctlb_v4"
+	CTLBV6   = "ctlb_v6"
+	CTLBV46  = "ctlb_v46" // IPv4-mapped destinations of IPv6 sockets
 	LayoutV4 = "layout_v4"
 	LayoutV6 = "layout_v6"
 )

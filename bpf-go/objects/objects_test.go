@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-func TestEveryObjectParsesAndItsProgramsAreTCPrograms(t *testing.T) {
+func TestEveryObjectParsesAndItsProgramsAreOfTheirHooks(t *testing.T) {
 	if len(Names()) == 0 {
 		t.Fatal(ErrMissing)
 	}
@@ -23,7 +23,9 @@ func TestEveryObjectParsesAndItsProgramsAreTCPrograms(t *testing.T) {
 			continue
 		}
 		for _, p := range spec.Programs {
-			if p.Type != ebpf.SchedCLS {
+			if cgroup := p.Type == ebpf.CGroupSockAddr || p.Type == ebpf.CGroupSock; cgroup != strings.HasPrefix(name, "ctlb_") {
+				t.Errorf("%s: program %s is a %v", name, p.Name, p.Type)
+			} else if !cgroup && p.Type != ebpf.SchedCLS {
 				t.Errorf("%s: program %s is a %v: it could not share a prog_array", name, p.Name, p.Type)
 			}
 			if p.License != "Dual BSD/GPL" {

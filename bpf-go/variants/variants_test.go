@@ -57,7 +57,8 @@ func TestIndicesPlaceVariantsAsTheCSideDoes(t *testing.T) {
 }
 
 func TestEveryVariantHasItsObjectAndNoObjectIsWithoutAUse(t *testing.T) {
-	want := append(names(), objects.Preamble, objects.Policy, objects.Clock, objects.LayoutV4, objects.LayoutV6)
+	want := append(names(), objects.Preamble, objects.Policy, objects.Clock, objects.LayoutV4, objects.LayoutV6,
+		objects.CTLBV4, objects.CTLBV6, objects.CTLBV46)
 	sort.Strings(want)
 	if diff := cmp.Diff(want, objects.Names()); diff != "" {
 		t.Errorf("objects that are built in (-want +got):\n%s", diff)
