@@ -253,6 +253,16 @@ INLINE struct cali_ct_value *ct_confirm_one(const struct cali_ct_key *k, struct 
 	return bpf_map_lookup_elem(&FAM(ct3), k);
 }
 
+/* Whether a packet of a half-open flow confirms it: the handshake's third packet, or where that was lost
+ * whatever the opener acknowledges the answer with, a FIN too; without a handshake the first reply. */
+INLINE bool ct_confirms(const struct cali_ct_value *v, const struct pkt *p, __u32 leg)
+{
+	if (p->proto != IPPROTO_TCP)
+		return leg;
+	return !leg && v->tcp_state >= CALI_CT_REPLIED && v->tcp_state < CALI_CT_RESET &&
+	       (p->tcp_flags & (TCP_ACK | TCP_SYN)) == TCP_ACK;
+}
+
 /* Confirms the half-open flow st->ct_key: both entries, approvals and TCP state of each carried to the
  * other. The entry's new place, or NULL when the table is full: then the entry stays as it was, and the
  * next packet tries again. */
@@ -262,7 +272,8 @@ INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, struct cali_state
 	bool room = true;
 	__u8 state = v->tcp_state;
 
-	ct_set_state(v, st->ev.proto, CALI_CT_ESTABLISHED);
+	if (state < CALI_CT_ESTABLISHED)
+		ct_set_state(v, st->ev.proto, CALI_CT_ESTABLISHED);
 	if (v->type != CALI_CT_NORMAL) {
 		struct cali_ct_value *twin;
 		struct cali_ct_key tk;
@@ -270,7 +281,7 @@ INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, struct cali_state
 		ct_twin_key(&tk, v, st->ev.proto);
 		twin = bpf_map_lookup_elem(&FAM(ct_half), &tk);
 		if (twin) {
-			ct_set_state(twin, st->ev.proto, CALI_CT_ESTABLISHED);
+			ct_set_state(twin, st->ev.proto, v->tcp_state);
 			twin->last_seen = v->last_seen;
 			twin->flags |= v->flags & (CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1);
 			v->flags |= twin->flags & (CALI_CTF_APPROVED_0 | CALI_CTF_APPROVED_1);

@@ -184,9 +184,7 @@ int cali_flow(struct __sk_buff *skb)
 		if (ct_twin_due(v, st->now))
 			ct_refresh_twin(v, p.proto, st->now);
 		ct_touch(v, leg, p.l3_len, st->now);
-		if (half && (p.proto == IPPROTO_TCP ? !leg && v->tcp_state == CALI_CT_REPLIED &&
-							  (p.tcp_flags & (TCP_ACK | TCP_SYN)) == TCP_ACK
-						    : leg)) {
+		if (half && ct_confirms(v, &p, leg)) {
 			v = ct_confirm(skb, st, v);
 			if (!v) {
 				if (FAIL_CLOSED)

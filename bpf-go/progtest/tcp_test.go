@@ -41,6 +41,18 @@ var closingFixtures = []fixture{
 		},
 	},
 	{
+		name: "a FIN confirms the flow where the handshake's third packet was lost", services: oneService,
+		steps: steps{toService.syn(), toService.judge(), toService.synAck(), func() step {
+			s := toService.sends("FA", 1001, 5001)
+			s.counted = plus(s.counted, layout.CountPromoted)
+			return s
+		}()},
+		entries: []string{
+			"tcp podA:40000 > podB:8080 => vip:80 > podA:40000 | nat-rev closing | 1/1 packets | peer podB, peer podA | approved-0 approved-1",
+			"tcp podA:40000 > vip:80 => podA:40000 > podB:8080 | nat-fwd closing | 2/0 packets | peer podB, peer podA | approved-0 approved-1",
+		},
+	},
+	{
 		name: "two FINs make both entries closed, and the last acknowledgement still gets through", services: oneService,
 		steps: closed(),
 		entries: []string{
