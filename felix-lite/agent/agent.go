@@ -55,6 +55,7 @@ type Agent struct {
 
 	programs  *programs
 	tunnel    *tunnel
+	fallback  *fallback
 	endpoints *endpoints.Manager
 	services  *services.Calculator
 	nodes     *nodes.Calculator
@@ -143,6 +144,10 @@ func (a *Agent) prepare() error {
 		return err
 	}
 	a.tunnel.told = int(g.TunnelIfindex)
+	if a.fallback, err = newFallback(a.netlink, a.log, a.now); err != nil {
+		return err
+	}
+	a.fallback.told = int(g.NatoutIfindex)
 	a.tables = newTables(tableOps{a.maps.Frontends, a.maps.Backends, a.maps.Routes})
 	if a.kernel, err = routetable.New(routetable.Options{Namespace: a.ns, OwnInterface: a.ownInterface}); err != nil {
 		return err
@@ -255,7 +260,7 @@ func (a *Agent) close() {
 
 // ownInterface says on which interfaces nobody else has a say about neighbours.
 func (a *Agent) ownInterface(name string) bool {
-	return name == interfaces.TunnelName || a.cfg.WorkloadInterfacePattern.MatchString(name)
+	return name == interfaces.TunnelName || name == interfaces.NATInName || a.cfg.WorkloadInterfacePattern.MatchString(name)
 }
 
 func (a *Agent) conntrackClock() conntrack.Clock {

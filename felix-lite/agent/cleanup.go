@@ -18,6 +18,7 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
+	"github.com/felix-lite/felix-lite/felix-lite/hostnat"
 	"github.com/felix-lite/felix-lite/internal/statefile"
 	"github.com/felix-lite/felix-lite/routetable"
 )
@@ -60,7 +61,9 @@ func Cleanup(ctx context.Context, o CleanupOptions) ([]string, error) {
 	note("interfaces", n, err)
 	n, err = removeRoutes(ctx)
 	note("routes", n, err)
-	removed, err := endpoints.RemoveTunnel(h)
+	removed, err := hostnat.Remove(h)
+	note("host pair", count(removed), err)
+	removed, err = endpoints.RemoveTunnel(h)
 	note("tunnels", count(removed), err)
 	n, err = maps.Unpin(o.BPFFSRoot)
 	note("pins", n, err)

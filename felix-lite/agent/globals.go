@@ -14,6 +14,7 @@ import (
 type globals struct {
 	tunnelIfindex uint32
 	tunnelMTU     uint32
+	natIn, natOut uint32 // of the pair for host traffic; 0 unless it may be used
 	podMTU        uint16
 	host4, host6  netip.Addr
 	underlay6     bool
@@ -25,6 +26,7 @@ func (v globals) write(g *layout.Globals) {
 	g.TunnelIfindex = v.tunnelIfindex
 	g.TunnelMTU = v.tunnelMTU
 	g.PodMTU = v.podMTU
+	g.NatinIfindex, g.NatoutIfindex = v.natIn, v.natOut
 	g.VNI = v.cfg.VXLANVNI
 	g.VXLANPortBE = layout.PortBE(v.cfg.VXLANPort)
 	g.PSNATStart = v.cfg.SourceNATPorts.First

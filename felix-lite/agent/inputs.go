@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/felix-lite/felix-lite/felix-lite/interfaces"
 	"github.com/felix-lite/felix-lite/felix-lite/model"
 	"github.com/felix-lite/felix-lite/felix-lite/nodes"
+	"github.com/felix-lite/felix-lite/felix-lite/services"
 	"github.com/felix-lite/felix-lite/routetable"
 )
 
@@ -36,13 +38,28 @@ func (a *Agent) onObjects(b model.Batch) {
 	delta := a.services.Apply(b.Changes)
 	a.logProblems(delta.Problems)
 	a.tables.services(delta)
+	a.onHostRoutes(a.fallback.routes.Services(delta))
 	if b.Synced && !a.sourceSynced {
 		a.sourceSynced = true
 		// The seeded ids and places turn into desired entries; from here on changes are enough.
 		a.logProblems(a.services.Synced().Problems)
 		a.tables.replaceServices(a.services)
+		a.onHostRoutes(a.fallback.routes.Replace(a.frontends()))
 		a.state.dirty = true
 		a.log.Debug("source synced")
+	}
+}
+
+// frontends are the desired ones of both families.
+func (a *Agent) frontends() iter.Seq2[services.FrontendKey, services.FrontendValue] {
+	return func(yield func(services.FrontendKey, services.FrontendValue) bool) {
+		for _, f := range model.Families {
+			for k, v := range a.services.Frontends(f) {
+				if !yield(k, v) {
+					return
+				}
+			}
+		}
 	}
 }
 
@@ -115,6 +132,7 @@ func (a *Agent) onLinks(b endpoints.LinkBatch) {
 		a.endpoints.Reclassify()
 	}
 	a.tunnel.onLinks(a.links)
+	a.fallback.onLinks(a.links)
 	a.updateHostAddresses()
 	a.sizesDirty = true
 }
@@ -148,6 +166,7 @@ func (a *Agent) updateSizes() {
 	own := a.nodes.Own()
 	a.sizes = a.mtus()
 	a.tunnel.want(a.sizes.tunnel)
+	a.updateHostNode()
 	next := a.svcOptions
 	next.Addresses, next.Zone, next.Primary = a.hostAddrs, own.Zone, nil
 	for _, p := range []netip.Addr{own.IPv4, own.IPv6} {
@@ -163,6 +182,7 @@ func (a *Agent) updateSizes() {
 	delta := a.services.SetOptions(next)
 	a.logProblems(delta.Problems)
 	a.tables.services(delta)
+	a.onHostRoutes(a.fallback.routes.Services(delta))
 }
 
 // mtus are the sizes by the smallest MTU of the uplinks.
@@ -186,14 +206,14 @@ func (a *Agent) patterns() interfaces.Config {
 		L3: a.cfg.L3InterfacePattern}
 }
 
-// classify is the endpoint manager's question. Programs for lo and the bpfin/bpfout pair are loaded,
-// but nothing sends their traffic there yet.
+// classify is the endpoint manager's question. lo and bpfout.cali carry programs only while this host's
+// traffic needs them: all local traffic of the node would pass by lo's.
 func (a *Agent) classify(l endpoints.Link) (layout.Class, bool) {
-	switch class := interfaces.Classify(classifiable(l), a.view, a.patterns()); class {
-	case interfaces.Loopback, interfaces.NAT:
+	class := interfaces.Classify(classifiable(l), a.view, a.patterns())
+	switch {
+	case class == interfaces.Loopback && !a.fallback.active(), class == interfaces.NAT && l.Index != a.fallback.pair.Out:
 		return 0, false
-	default:
-		n, ok := class.Number()
-		return layout.Class(n), ok
 	}
+	n, ok := class.Number()
+	return layout.Class(n), ok
 }

@@ -105,12 +105,14 @@ func (a *Agent) pass(ctx context.Context) time.Time {
 	a.timed("programs", func() { a.programs.ensure(ctx) })
 	a.timed("resync", func() { a.resync(ctx) })
 	a.timed("tunnel", func() { a.ensureTunnel() })
+	a.timed("fallback", func() { a.ensureFallback() })
 	more := false
 	a.timed("interfaces", func() { more = a.endpoints.Apply(attachLimit) })
 	a.routeWorkloads()
 	if !more {
 		a.allowPrune()
 	}
+	a.routeFallback()
 	a.timed("tables", func() { a.applyTables(ctx) })
 	a.timed("kernel", func() { a.applyKernel(ctx) })
 	a.writeGlobals()
@@ -145,6 +147,7 @@ func (a *Agent) nextPass() time.Time {
 	}
 	consider(a.programs.retry.waiting())
 	consider(a.tunnel.retry.waiting())
+	consider(a.fallback.due(a.serving()))
 	consider(a.endpoints.NextRetry())
 	consider(a.tables.backends.NextRetry())
 	consider(a.tables.frontends.NextRetry())

@@ -160,13 +160,15 @@ func inPlace(what string, s reconcile.Status, known bool) error {
 // writeGlobals brings the one value that programs read for every packet up to date.
 func (a *Agent) writeGlobals() {
 	jiffies := uint64(0)
+	var natIn, natOut uint32
 	err := a.maps.Globals.Change(func(g *layout.Globals) {
 		own := a.nodes.Own()
 		m := a.sizes
+		natIn, natOut = a.natInterfaces(g)
 		globals{
 			tunnelIfindex: uint32(a.tunnel.ifindex), tunnelMTU: uint32(m.tunnel), podMTU: uint16(m.pod),
-			host4: own.IPv4, host6: own.IPv6, underlay6: own.UnderlayFamily == model.IPv6 && own.Underlay.IsValid(),
-			cfg: &a.cfg,
+			natIn: natIn, natOut: natOut, host4: own.IPv4, host6: own.IPv6,
+			underlay6: own.UnderlayFamily == model.IPv6 && own.Underlay.IsValid(), cfg: &a.cfg,
 		}.write(g)
 		if g.AdoptionEnd == 0 {
 			// The very first start on this node; later ones keep it.
@@ -185,7 +187,7 @@ func (a *Agent) writeGlobals() {
 			a.log.WithError(err).Error("globals could not be written, trying again")
 		}
 	} else {
-		a.epochDue = false
+		a.epochDue, a.fallback.told = false, int(natOut)
 	}
 	a.globalsErr = err
 }
@@ -229,7 +231,7 @@ func (a *Agent) resync(ctx context.Context) {
 	}
 	a.logDrift("kernel_routes", x)
 	a.endpoints.Resync()
-	a.tunnel.dirty = true
+	a.tunnel.dirty, a.fallback.dirty = true, true
 }
 
 func (a *Agent) logDrift(table string, d reconcile.Drift) {

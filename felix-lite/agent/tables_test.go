@@ -187,12 +187,12 @@ func TestMTUsFollowUplinkOverlayAndConfiguration(t *testing.T) {
 		podMTU    int
 		want      mtus
 	}{
-		{"an unknown uplink counts as 1500", 0, false, "VXLAN", 0, mtus{1450, 1450}},
-		{"IPv4 underlay costs 50 bytes", 9000, false, "VXLAN", 0, mtus{8950, 8950}},
-		{"IPv6 underlay costs 70 bytes", 1500, true, "VXLAN", 0, mtus{1430, 1430}},
-		{"direct pods have the uplink's size, the tunnel its own", 1500, false, "Direct", 0, mtus{1450, 1500}},
-		{"a smaller pod MTU is taken", 1500, false, "VXLAN", 1400, mtus{1450, 1400}},
-		{"a larger pod MTU than fits is not", 1500, false, "VXLAN", 1500, mtus{1450, 1450}},
+		{"an unknown uplink counts as 1500", 0, false, "VXLAN", 0, mtus{1450, 1450, 1500}},
+		{"IPv4 underlay costs 50 bytes", 9000, false, "VXLAN", 0, mtus{8950, 8950, 9000}},
+		{"IPv6 underlay costs 70 bytes", 1500, true, "VXLAN", 0, mtus{1430, 1430, 1500}},
+		{"direct pods have the uplink's size, the tunnel its own", 1500, false, "Direct", 0, mtus{1450, 1500, 1500}},
+		{"a smaller pod MTU is taken", 1500, false, "VXLAN", 1400, mtus{1450, 1400, 1500}},
+		{"a larger pod MTU than fits is not", 1500, false, "VXLAN", 1500, mtus{1450, 1450, 1500}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,6 +25,7 @@ const fallbackMTU = 1500
 type mtus struct {
 	tunnel int // largest packet inside the overlay
 	pod    int // MTU of workload interfaces
+	uplink int // the uplink's own
 }
 
 // mtusOf computes them. Kept apart from I/O: uplink 0 means that none is known.
@@ -32,7 +33,7 @@ func mtusOf(uplink int, underlay6 bool, cfg *config.Config) mtus {
 	if uplink == 0 {
 		uplink = fallbackMTU
 	}
-	m := mtus{tunnel: uplink - overhead4, pod: uplink}
+	m := mtus{tunnel: uplink - overhead4, pod: uplink, uplink: uplink}
 	if underlay6 {
 		m.tunnel = uplink - overhead6
 	}

@@ -69,6 +69,12 @@ func (m *Manager) Interfaces() []InterfaceStatus {
 	return out
 }
 
+// Usable reports whether an interface carries working programs: it was ready since it appeared.
+func (m *Manager) Usable(ifindex int) bool {
+	rec := m.ifaces[ifindex]
+	return rec != nil && rec.usable && rec.have != nil
+}
+
 // Failures are those of all interfaces, by index.
 func (m *Manager) Failures() []Failure {
 	var out []Failure

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felix-lite/felix-lite/internal/sysctl"
 )
 
 // TunnelName is the overlay's device; every node has one, whatever the overlay mode, because
@@ -116,7 +118,7 @@ func repairTunnel(h *netlink.Handle, link netlink.Link, spec TunnelSpec) (bool, 
 	attrs := link.Attrs()
 	if attrs.Flags&net.FlagUp == 0 {
 		// No link-local address, so no duplicate address detection that would eat first packets.
-		if _, err := setSysctl("net/ipv6/conf/"+TunnelName+"/addr_gen_mode", "1"); err != nil && !isNotFound(err) {
+		if _, err := sysctl.Set("net/ipv6/conf/"+TunnelName+"/addr_gen_mode", "1"); err != nil && !isNotFound(err) {
 			return changed, err
 		}
 	}
@@ -126,7 +128,7 @@ func repairTunnel(h *netlink.Handle, link netlink.Link, spec TunnelSpec) (bool, 
 		}
 		changed = true
 	}
-	did, err := setSysctl("net/ipv4/conf/"+TunnelName+"/rp_filter", "2")
+	did, err := sysctl.Set("net/ipv4/conf/"+TunnelName+"/rp_filter", "2")
 	if err != nil {
 		return changed, err
 	}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/vishvananda/netlink"
+
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
+	"github.com/felix-lite/felix-lite/felix-lite/hostnat"
+	"github.com/felix-lite/felix-lite/routetable"
+)
+
+// fallbackPhase is how far the fallback for this host's own traffic is up or down.
+type fallbackPhase uint8
+
+const (
+	fallbackOff      fallbackPhase = iota // nothing is there
+	fallbackOn                            // wanted
+	fallbackDraining                      // not wanted any more, but this host has connections that need it
+	fallbackLeaving                       // its routes go; then its programs and the pair
+)
+
+// fallback keeps bpfin.cali, bpfout.cali and their routes while host traffic needs them, and takes them away when the
+// last connection that does has ended.
+//
+// The order is what makes it safe: pair, programs on bpfout.cali and lo, cali_globals2, routes; and back the other way.
+// A route without the programs behind it would send packets round until their TTL ends.
+type fallback struct {
+	handle *netlink.Handle
+	log    *logrus.Entry
+	now    func() time.Time
+
+	phase   fallbackPhase
+	since   time.Time // of the phase
+	spec    hostnat.Spec
+	pair    hostnat.Pair
+	routes  *hostnat.Routes
+	dirty   bool // the pair is to be looked at
+	told    int  // index of bpfout.cali that cali_globals2 has
+	failure error
+	retry   backoff
+}
+
+// newFallback looks whether an earlier run has left a pair: its connections are to be drained, should it not be wanted.
+func newFallback(h *netlink.Handle, log *logrus.Entry, now func() time.Time) (*fallback, error) {
+	f := &fallback{handle: h, log: log.WithField("component", "fallback"), now: now, spec: hostnat.Spec{MTU: fallbackMTU},
+		routes: hostnat.NewRoutes(), dirty: true, since: now()}
+	left, err := hostnat.Present(h)
+	if left {
+		f.phase = fallbackDraining
+	}
+	return f, err
+}
+
+func (f *fallback) enter(p fallbackPhase) {
+	if f.phase != p {
+		f.phase, f.since, f.dirty = p, f.now(), true
+	}
+}
+
+// active reports whether bpfout.cali and lo are to carry programs.
+func (f *fallback) active() bool { return f.phase != fallbackOff && f.pair.Out != 0 }
+
+// want sets what the pair must look like.
+func (f *fallback) want(spec hostnat.Spec) {
+	if spec != f.spec {
+		f.spec, f.dirty = spec, true
+	}
+}
+
+// onLinks looks whether somebody deleted or changed the pair.
+func (f *fallback) onLinks(links map[int]endpoints.Link) {
+	if f.pair == (hostnat.Pair{}) {
+		return
+	}
+	in, out := links[f.pair.In], links[f.pair.Out]
+	good := in.Name == hostnat.InName && out.Name == hostnat.OutName && in.Up && out.Up && in.MTU == f.spec.MTU &&
+		out.MTU == f.spec.MTU && out.MAC == routetable.MAC(f.pair.OutMAC).String() && slices.Contains(out.Addrs, hostnat.OutAddress)
+	f.dirty = f.dirty || !good
+}
+
+// ensure repairs the pair where that is due, and reports whether it is another one now.
+func (f *fallback) ensure() bool {
+	now := f.now()
+	if f.phase == fallbackOff || f.phase == fallbackLeaving || !f.dirty || !f.retry.due(now) {
+		return false
+	}
+	before := f.pair
+	pair, changed, err := hostnat.Ensure(f.handle, f.spec)
+	if err != nil {
+		f.failed(err)
+		return false
+	}
+	f.retry.succeeded()
+	f.pair, f.dirty, f.failure = pair, false, nil
+	if changed {
+		f.log.WithFields(logrus.Fields{"in": pair.In, "out": pair.Out, "mtu": f.spec.MTU}).Info("pair for host traffic set up")
+	}
+	return before.In != pair.In || before.Out != pair.Out
+}
+
+func (f *fallback) failed(err error) {
+	delay := f.retry.failed(f.now())
+	if f.failure == nil || f.failure.Error() != err.Error() {
+		f.log.WithError(err).WithField("retry", delay.Round(time.Millisecond).String()).Error("pair for host traffic could not be set up")
+	}
+	f.failure = err
+}
+
+// fallbackNeeded reports whether this host's traffic to services may have to be balanced by bpfin.cali and bpfout.cali,
+// because it is not at connect time.
+func (a *Agent) fallbackNeeded() bool { return true }
+
+// ensureFallback decides in which phase the fallback is, and keeps the pair as it should be.
+func (a *Agent) ensureFallback() {
+	f := a.fallback
+	switch needed := a.fallbackNeeded(); {
+	case needed:
+		f.enter(fallbackOn)
+	case f.phase == fallbackOn:
+		f.log.Info("host traffic is balanced at connect time: the pair stays until the last connection by it has ended")
+		f.enter(fallbackDraining)
+	case f.phase == fallbackDraining && a.drained():
+		f.enter(fallbackLeaving)
+	case f.phase == fallbackLeaving && f.routes.Len() == 0 && f.told == 0:
+		a.removeFallback()
+	}
+	if f.ensure() {
+		// What lo is for hangs on the pair. The pair's own links are told by the monitor.
+		a.endpoints.Reclassify()
+	}
+}
+
+// drained reports whether conntrack was searched since the fallback is not wanted any more, and nothing was found.
+func (a *Agent) drained() bool {
+	last := a.sweeper.Last()
+	return a.pruning && last.Started.After(a.fallback.since) && last.Errors == 0 && last.HostFlows == 0
+}
+
+// removeFallback takes the programs off and deletes the pair.
+func (a *Agent) removeFallback() {
+	f := a.fallback
+	if !f.retry.due(f.now()) {
+		return
+	}
+	pair := f.pair
+	f.pair = hostnat.Pair{}
+	a.endpoints.Reclassify()
+	if _, err := hostnat.Remove(f.handle); err != nil {
+		f.pair = pair
+		f.failed(err)
+		return
+	}
+	f.retry.succeeded()
+	f.failure = nil
+	f.enter(fallbackOff)
+	f.log.Info("pair for host traffic removed")
+}
+
+// serving is the index of bpfout.cali where everything that routes need stands behind it; 0 else.
+func (a *Agent) serving() (out int) {
+	f := a.fallback
+	if f.phase == fallbackLeaving || !f.active() || !a.programs.active || !a.endpoints.Usable(f.pair.Out) {
+		return 0
+	}
+	return f.pair.Out
+}
+
+// natInterfaces is what cali_globals2 is to say of the pair. What an earlier run said stays until all has been looked at.
+func (a *Agent) natInterfaces(g *layout.Globals) (in, out uint32) {
+	switch out := a.serving(); {
+	case out != 0:
+		return uint32(a.fallback.pair.In), uint32(out)
+	case !a.pruning:
+		return g.NatinIfindex, g.NatoutIfindex
+	}
+	return 0, 0
+}
+
+// routeFallback wants the services' routes for as long as the datapath knows of the pair.
+func (a *Agent) routeFallback() {
+	out := a.serving()
+	a.onHostRoutes(a.fallback.routes.Enable(out != 0 && out == a.fallback.told, a.fallback.pair.OutMAC))
+}
+
+// onHostRoutes hands on what the routes of services' addresses want changed.
+func (a *Agent) onHostRoutes(d hostnat.Delta) {
+	for _, n := range d.Neighbours {
+		a.refuseKernel(a.kernel.SetNeighbour(n))
+	}
+	for _, r := range d.Routes {
+		a.refuseKernel(a.kernel.SetRoute(r))
+	}
+	for _, dst := range d.DeleteRoutes {
+		a.kernel.DeleteRoute(dst)
+	}
+	for _, k := range d.DeleteNeighbours {
+		a.kernel.DeleteNeighbour(k)
+	}
+}
+
+// updateHostNode tells the routes of services' addresses what they have in common.
+func (a *Agent) updateHostNode() {
+	own := a.nodes.Own()
+	n := hostnat.Node{Own: slices.Clone(a.hostAddrs), MTU: hostnat.RouteMTU(a.sizes.uplink, a.sizes.pod, a.sizes.tunnel)}
+	if a.cfg.IPv4Enabled {
+		n.IPv4 = own.IPv4
+	}
+	if a.cfg.IPv6Enabled {
+		n.IPv6 = own.IPv6
+	}
+	for _, addr := range []netip.Addr{own.IPv4, own.IPv6} {
+		if addr.IsValid() {
+			n.Own = append(n.Own, addr)
+		}
+	}
+	a.fallback.want(hostnat.Spec{MTU: a.sizes.uplink})
+	a.onHostRoutes(a.fallback.routes.SetNode(n))
+}
+
+// due is when the next step can be made.
+func (f *fallback) due(serving int) (time.Time, bool) {
+	if at, waiting := f.retry.waiting(); waiting {
+		return at, true
+	}
+	return f.now(), f.dirty && f.phase != fallbackOff || f.phase == fallbackLeaving || serving != f.told
+}
