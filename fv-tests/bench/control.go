@@ -217,8 +217,10 @@ func sliceOf(n, i int, f family) *model.EndpointSlice {
 	name := model.ObjectName{Namespace: "bench", Name: ports[0].service}
 	s := &model.EndpointSlice{
 		Name: model.ObjectName{Namespace: "bench", Name: name.Name + "-" + f.String()}, Service: name,
-		Family:    model.FamilyOf(ports[0].addr),
-		Endpoints: []model.Endpoint{{Addr: ports[0].backends[0].addr, Ready: true, Serving: true, Node: "elsewhere"}},
+		Family: model.FamilyOf(ports[0].addr),
+	}
+	for _, be := range ports[0].backends {
+		s.Endpoints = append(s.Endpoints, model.Endpoint{Addr: be.addr, Ready: true, Serving: true, Node: "elsewhere"})
 	}
 	for _, p := range ports {
 		s.Ports = append(s.Ports, model.EndpointPort{Name: p.portName, Protocol: model.Protocol(p.proto), Port: p.backends[0].port})

@@ -40,6 +40,12 @@ func clientAddr(f family, i int) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
+// crowdBackends is how many backends the service with many has.
+const crowdBackends = 12
+
+// crowdAddr is the address of one of them.
+func crowdAddr(f family, i int) netip.Addr { return addrPlus(serverAddr[f], uint32(64+i)) }
+
 // endpoint is one backend of a service port.
 type endpoint struct {
 	addr netip.Addr
@@ -73,29 +79,48 @@ func fleet(n int, f family) []servicePort {
 	return out
 }
 
-// servicePortsOf returns the ports of service i of n. The measured service stands in the middle, so
-// that a linear search is charged for half of its list; it has a port for each of the workloads'
-// listeners. The others have one TCP port and one endpoint on another node.
+// servicePortsOf returns the ports of service i of n. The measured services stand in the middle, so
+// that a linear search is charged for half of its list: first one with one backend, then one with many;
+// they have a port for each of their listeners. The others have one TCP port and one endpoint on another
+// node.
 func servicePortsOf(n, i int, f family) []servicePort {
 	vip := vipOf(f, i)
-	if i != n/2 {
-		return []servicePort{{
-			service: fmt.Sprintf("other-%05d", i), portName: "web", addr: vip, proto: protoTCP, port: 80,
-			backends: []endpoint{{remoteAddr(f, i), 8080}},
-		}}
+	switch i {
+	case n / 2:
+		return portsOf(measuredService, vip, listeners, serverAddr[f])
+	case n/2 + 1:
+		return portsOf(crowdService, vip, crowdListeners, crowdAddrs(f)...)
 	}
+	return []servicePort{{
+		service: fmt.Sprintf("other-%05d", i), portName: "web", addr: vip, proto: protoTCP, port: 80,
+		backends: []endpoint{{remoteAddr(f, i), 8080}},
+	}}
+}
+
+// portsOf are a service's ports, one for each listener of its backends.
+func portsOf(service string, vip netip.Addr, ls []listener, backends ...netip.Addr) []servicePort {
 	var out []servicePort
-	for _, l := range listeners {
-		out = append(out, servicePort{
-			service: measuredService, portName: l.name, addr: vip, proto: l.proto, port: l.servicePort,
-			backends: []endpoint{{serverAddr[f], l.targetPort}},
-		})
+	for _, l := range ls {
+		p := servicePort{service: service, portName: l.name, addr: vip, proto: l.proto, port: l.servicePort}
+		for _, a := range backends {
+			p.backends = append(p.backends, endpoint{a, l.targetPort})
+		}
+		out = append(out, p)
 	}
 	return out
 }
 
-// measuredVIP is the address of the measured service among n.
+func crowdAddrs(f family) []netip.Addr {
+	var out []netip.Addr
+	for i := range crowdBackends {
+		out = append(out, crowdAddr(f, i))
+	}
+	return out
+}
+
+// measuredVIP is the address of the measured service among n, crowdVIP that of the one with many backends.
 func measuredVIP(n int, f family) netip.Addr { return vipOf(f, n/2) }
+func crowdVIP(n int, f family) netip.Addr    { return vipOf(f, n/2+1) }
 
 // vipOf is the cluster IP of service i; index 0 is the first usable address.
 func vipOf(f family, i int) netip.Addr { return addrPlus(serviceCIDR[f].Addr(), uint32(i)+1) }
@@ -120,7 +145,11 @@ func addrPlus(a netip.Addr, n uint32) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-const measuredService = "echo"
+// Names of the measured services.
+const (
+	measuredService = "echo"
+	crowdService    = "crowd"
+)
 
 // listener is a socket of the server pod and the service port that leads to it.
 type listener struct {
@@ -140,4 +169,15 @@ var listeners = []listener{
 	listenShort: {"short", protoTCP, 80, 8080},
 	listenRR:    {"rr", protoTCP, 81, 8081},
 	listenUDP:   {"udp", protoUDP, 53, 5353},
+}
+
+// The listeners of the service with many backends.
+const (
+	crowdShort = iota // as listenShort
+	crowdHTTP         // HTTP/1.1
+)
+
+var crowdListeners = []listener{
+	crowdShort: {"short", protoTCP, 80, 8090},
+	crowdHTTP:  {"http", protoTCP, 8000, 8091},
 }

@@ -49,8 +49,10 @@ func (n *namespace) setUpNode() error {
 		}
 	}
 	for f, bits := range map[family]int{4: 24, 6: 64} {
-		if err := n.address(uplink, nodeAddr[f], bits); err != nil {
-			return err
+		for _, a := range nodeSources(f) {
+			if err := n.address(uplink, a, bits); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

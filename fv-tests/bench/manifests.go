@@ -28,19 +28,24 @@ func serviceObjects(n, i int) []any {
 	var ports []object
 	var slices []any
 	for _, f := range []family{4, 6} {
-		var slicePorts []object
-		var be endpoint
-		for _, p := range servicePortsOf(n, i, f) {
-			name, be = p.service, p.backends[0]
-			protocol := strings.ToUpper(p.protoName())
-			slicePorts = append(slicePorts, object{"name": p.portName, "protocol": protocol, "port": be.port})
+		var slicePorts, endpoints []object
+		list := servicePortsOf(n, i, f)
+		for _, p := range list {
+			name = p.service
+			protocol, target := strings.ToUpper(p.protoName()), p.backends[0].port
+			slicePorts = append(slicePorts, object{"name": p.portName, "protocol": protocol, "port": target})
 			if f == 4 {
-				ports = append(ports, object{"name": p.portName, "protocol": protocol, "port": p.port, "targetPort": be.port})
+				ports = append(ports, object{"name": p.portName, "protocol": protocol, "port": p.port, "targetPort": target})
 			}
 		}
-		node := nodeName
-		if be.addr != serverAddr[f] {
-			node = "elsewhere"
+		for _, be := range list[0].backends { // the same for each port
+			node := "elsewhere"
+			if podCIDR[f].Contains(be.addr) {
+				node = nodeName
+			}
+			endpoints = append(endpoints, object{
+				"addresses": []string{be.addr.String()}, "nodeName": node, "conditions": object{"ready": true},
+			})
 		}
 		slices = append(slices, object{
 			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": fmt.Sprintf("IPv%d", f),
@@ -48,10 +53,7 @@ func serviceObjects(n, i int) []any {
 				"name": fmt.Sprintf("%s-%s", name, f), "namespace": "bench",
 				"labels": object{"kubernetes.io/service-name": name},
 			},
-			"ports": slicePorts,
-			"endpoints": []object{{
-				"addresses": []string{be.addr.String()}, "nodeName": node, "conditions": object{"ready": true},
-			}},
+			"ports": slicePorts, "endpoints": endpoints,
 		})
 	}
 	service := object{

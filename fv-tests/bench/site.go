@@ -17,12 +17,14 @@ import (
 
 // A site is the place of one mode: a client pod, a node and a server pod, each a network namespace,
 // the pods joined to the node by veth pairs as a CNI plugin would make them. The node routes between
-// them and to an uplink that leads nowhere.
+// them and to an uplink that leads nowhere. All processes of the site are in cgroups below one.
 type site struct {
 	name   string
 	client *namespace
 	node   *namespace
 	server *namespace
+	cgroup cgroup
+	bpffs  string // where the mode's maps and links are pinned; "" if it has none
 }
 
 // namespace is a named network namespace with a netlink handle in it.
@@ -53,6 +55,10 @@ var (
 // newSite makes the namespaces and links of a site. The caller closes it, also after an error.
 func newSite(name string) (*site, error) {
 	s := &site{name: name}
+	var err error
+	if s.cgroup, err = newCgroup(name); err != nil {
+		return s, err
+	}
 	for _, part := range []struct {
 		role string
 		into **namespace
@@ -87,8 +93,27 @@ type pod struct {
 func (s *site) pods() []pod {
 	return []pod{
 		{"client", s.client, clientVeth, clientMAC, append(clientSources(4), clientSources(6)...)},
-		{"server", s.server, serverVeth, serverMAC, []netip.Addr{serverAddr[4], serverAddr[6]}},
+		{"server", s.server, serverVeth, serverMAC, serverAddrs()},
 	}
+}
+
+// serverAddrs are those of the one server and of the many backends, which are one pod to the node's
+// links and twelve to its services.
+func serverAddrs() []netip.Addr {
+	out := []netip.Addr{serverAddr[4], serverAddr[6]}
+	for _, f := range []family{4, 6} {
+		out = append(out, crowdAddrs(f)...)
+	}
+	return out
+}
+
+// nodeSources are the node's own addresses: as many as a client pod has, so that flows are as new.
+func nodeSources(f family) []netip.Addr {
+	var out []netip.Addr
+	for i := range clientAddrs {
+		out = append(out, addrPlus(nodeAddr[f], uint32(i)))
+	}
+	return out
 }
 
 func clientSources(f family) []netip.Addr {
@@ -119,7 +144,7 @@ func (s *site) close() error {
 			errs = append(errs, ns.close())
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.cgroup.remove())...)
 }
 
 // newNamespace makes a named network namespace with the sysctls that all of them share. The name

@@ -5,6 +5,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -96,6 +97,24 @@ func (n *Node) StartAgent(context.Context) error {
 		return fmt.Errorf("agent of %s: %w", n.Name, err)
 	}
 	return nil
+}
+
+// StartAgents brings agents to a lab whose pods and connections the kernel has carried alone until now
+// (LateAgents): pods get their endpoint files, and the routes between nodes that stood in for an agent's
+// go. It returns when all is ready.
+func (l *Lab) StartAgents(ctx context.Context) error {
+	l.Options.NoAgent = false
+	for _, p := range l.Pods {
+		if err := p.writeEndpoint(); err != nil {
+			return err
+		}
+	}
+	for _, n := range l.Nodes {
+		if err := n.StartAgent(ctx); err != nil {
+			return err
+		}
+	}
+	return errors.Join(l.save(), l.WaitReady(ctx))
 }
 
 // AgentRuns reports whether the node's agent process is there.

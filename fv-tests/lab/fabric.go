@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -118,6 +119,25 @@ func (l *Lab) addClient(router *netlink.Handle, k int) error {
 		}
 	}
 	l.Clients = append(l.Clients, c)
+	return nil
+}
+
+// ForgetNeighbour makes the router ask anew where an address of the nodes' segment is, as a gratuitous
+// ARP or an unsolicited advertisement of its new owner would.
+func (l *Lab) ForgetNeighbour(addr netip.Addr) error {
+	h, err := l.router().handle()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	link, err := h.LinkByName(nodeBridge)
+	if err != nil {
+		return fmt.Errorf("router: %w", err)
+	}
+	err = h.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: addr.AsSlice()})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("router: forget %s: %w", addr, err)
+	}
 	return nil
 }
 

@@ -35,6 +35,7 @@ type Options struct {
 	SecondaryIP     bool           `json:"secondaryIP,omitempty"` // a second address on each node's uplink
 	VLAN            int            `json:"vlan,omitempty"`        // VLAN id on the nodes' uplinks, 0: none
 	NoAgent         bool           `json:"noAgent,omitempty"`     // the kernel forwards alone: fabric self-test
+	LateAgents      bool           `json:"lateAgents,omitempty"`  // as NoAgent until StartAgents
 	AgentBinary     string         `json:"agentBinary,omitempty"` // default: bin/felix-lite of this tree
 	AgentConfig     map[string]any `json:"agentConfig,omitempty"` // laid over the lab's settings
 	Persistent      bool           `json:"persistent,omitempty"`  // outlives the process that made it
@@ -195,6 +196,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Overlay == "" {
 		o.Overlay = "VXLAN"
 	}
+	if o.LateAgents {
+		o.NoAgent = true
+	}
 	if o.Underlay == "" {
 		o.Underlay = "Auto"
 	}
@@ -208,7 +212,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.OutsideMTU = o.MTU
 	}
 	var err error
-	if o.AgentBinary == "" && !o.NoAgent {
+	if o.AgentBinary == "" && (!o.NoAgent || o.LateAgents) {
 		if o.AgentBinary, err = findAgent(); err != nil {
 			return o, err
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/felix-lite/felix-lite/fv-tests/lab"
@@ -27,39 +28,52 @@ type running struct {
 	result probe.Result
 }
 
+// loadNumber makes the ids of loads differ.
+var loadNumber atomic.Int64
+
+func newRunning(title string, kind probe.LoadKind, place *lab.Place) running {
+	return running{title: title, kind: kind, place: place, id: fmt.Sprint("load-", loadNumber.Add(1))}
+}
+
 // loadTimeout is long: what takes more than a second is counted as slow, only what never comes is an
 // error.
 const loadTimeout = 10 * time.Second
 
-// StartLoads starts, in both families, from a pod to a ClusterIP and from outside to a NodePort, with
-// backends on both nodes: new TCP connections, new UDP sockets, open connections (100 in all) and open
-// UDP sockets.
+// kinds of load, for each path and family.
+var kinds = []struct {
+	name        string
+	kind        probe.LoadKind
+	unconnected bool
+	workers     int
+	interval    time.Duration
+}{
+	{"new TCP", probe.LoadTCPConnect, false, 3, 40 * time.Millisecond},
+	{"new UDP", probe.LoadUDPNew, false, 3, 50 * time.Millisecond},
+	{"new unconnected UDP", probe.LoadUDPNew, true, 3, 50 * time.Millisecond},
+	{"open TCP", probe.LoadTCPOpen, false, 17, 100 * time.Millisecond},
+	{"open UDP", probe.LoadUDPOpen, false, 4, 100 * time.Millisecond},
+	{"open unconnected UDP", probe.LoadUDPOpen, true, 4, 100 * time.Millisecond},
+}
+
+// StartLoads starts, in both families, from a pod and from a host to a ClusterIP and from outside to a
+// NodePort, with backends on both nodes: new TCP connections, new UDP sockets, open connections (about
+// 100 in all) and open UDP sockets; UDP by connected and unconnected ones.
 func StartLoads(ctx context.Context, l *lab.Lab) (*Loads, error) {
 	loads := &Loads{}
 	for _, ipv6 := range []bool{false, true} {
 		for _, path := range []struct {
 			from Client
 			to   Frontend
-		}{{FromPod, ClusterIP}, {FromOutside, NodePort}} {
+		}{{FromPod, ClusterIP}, {FromNode, ClusterIP}, {FromOutside, NodePort}} {
 			cell := Cell{Path: Path{From: path.from, To: path.to, Backend: spread}, IPv6: ipv6}
-			for _, kind := range []struct {
-				kind     probe.LoadKind
-				workers  int
-				interval time.Duration
-			}{
-				{probe.LoadTCPConnect, 4, 40 * time.Millisecond},
-				{probe.LoadUDPNew, 4, 40 * time.Millisecond},
-				{probe.LoadTCPOpen, 25, 100 * time.Millisecond},
-				{probe.LoadUDPOpen, 5, 100 * time.Millisecond},
-			} {
-				r := running{
-					title: fmt.Sprintf("%-11s %s to %s, %s", kind.kind, path.from, path.to, cell.family()),
-					kind:  kind.kind,
-					place: cell.client(l),
-					id:    fmt.Sprintf("%s-%s-%s", kind.kind, path.from, cell.family()),
+			for _, kind := range kinds {
+				if kind.unconnected && path.from == FromOutside {
+					continue // no hook sees these sockets: connected or not is the same
 				}
+				title := fmt.Sprintf("%-20s %s to %s, %s", kind.name, path.from, path.to, cell.family())
+				r := newRunning(title, kind.kind, cell.client(l))
 				err := r.place.Probe().StartLoad(ctx, probe.LoadArgs{
-					ID: r.id, Kind: kind.kind, Address: cell.target(l).String(),
+					ID: r.id, Kind: kind.kind, Address: cell.target(l).String(), Unconnected: kind.unconnected,
 					Workers: kind.workers, Interval: kind.interval, Timeout: loadTimeout,
 				})
 				if err != nil {
@@ -76,6 +90,18 @@ func StartLoads(ctx context.Context, l *lab.Lab) (*Loads, error) {
 // Stop ends all loads and returns their sum.
 func (s *Loads) Stop(ctx context.Context) (probe.Result, error) {
 	return s.collect(func(r *running) (probe.Result, error) { return r.place.Probe().StopLoad(ctx, r.id) })
+}
+
+// Snapshot returns the figures of each load so far.
+func (s *Loads) Snapshot(ctx context.Context) ([]probe.Result, error) {
+	if _, err := s.Sum(ctx); err != nil {
+		return nil, err
+	}
+	var all []probe.Result
+	for _, r := range s.running {
+		all = append(all, r.result)
+	}
+	return all, nil
 }
 
 // Sum returns the sum of all loads so far.
@@ -109,10 +135,10 @@ func (s *Loads) collect(get func(*running) (probe.Result, error)) (probe.Result,
 // String is a table of the loads as last collected.
 func (s *Loads) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-45s %8s %8s %6s %9s %9s  %s\n", "load", "sent", "errors", "slow", "p99", "max", "backends")
+	fmt.Fprintf(&b, "%-50s %8s %8s %6s %9s %9s  %s\n", "load", "sent", "errors", "slow", "p99", "max", "backends")
 	for _, r := range s.running {
 		errorCount := r.result.Attempts - r.result.OK
-		fmt.Fprintf(&b, "%-45s %8d %8d %6d %9s %9s  %s\n", r.title, r.result.Attempts, errorCount, r.result.Slow,
+		fmt.Fprintf(&b, "%-50s %8d %8d %6d %9s %9s  %s\n", r.title, r.result.Attempts, errorCount, r.result.Slow,
 			r.result.Latency.P99.Round(10*time.Microsecond), r.result.Latency.Max.Round(10*time.Microsecond), probe.Spread(r.result.Backends))
 		for _, e := range r.result.Examples {
 			fmt.Fprintf(&b, "    %s\n", e)

@@ -42,6 +42,12 @@ func up(t *testing.T, opts lab.Options) *lab.Lab {
 	return l
 }
 
+// deadline is a context of the test that ends after a while.
+func deadline(t *testing.T, limit time.Duration) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(t.Context(), limit)
+}
+
 func apply(t *testing.T, l *lab.Lab, manifest string) {
 	t.Helper()
 	if _, err := l.Apply([]byte(manifest)); err != nil {

@@ -118,7 +118,7 @@ var mechanisms = map[string]mechanism{
 	"other host VXLAN": {
 		want: []count{
 			{entryFromWEP, layout.CountRedirectTunnel, established},
-			{farFromTunnel, layout.CountToStack, established},
+			{farFromTunnel, layout.CountToStack, 1},
 			{farToTunnel, layout.CountTunnelKey, established},
 			{entryFromTunnel, layout.CountRedirectPeer, 1},
 		},
@@ -203,7 +203,7 @@ var mechanisms = map[string]mechanism{
 			{entryFromWEP, layout.CountServiceNew, 1},
 			{entryFromWEP, layout.CountDNAT, established},
 			{entryFromWEP, layout.CountRedirectTunnel, established},
-			{farFromTunnel, layout.CountToStack, established},
+			{farFromTunnel, layout.CountToStack, 1},
 			{farToTunnel, layout.CountTunnelKey, established},
 			{entryFromTunnel, layout.CountUnnat, established},
 		},
@@ -259,7 +259,7 @@ var mechanisms = map[string]mechanism{
 		want: []count{
 			{entryFromHEP, layout.CountServiceNew, 1},
 			{entryFromHEP, layout.CountRedirectTunnel, established},
-			{farFromTunnel, layout.CountToStack, established},
+			{farFromTunnel, layout.CountToStack, 1},
 			{farToHEP, layout.CountRedirectTunnel, established},
 			{entryFromTunnel, layout.CountUnnat, established},
 		},
@@ -294,7 +294,7 @@ var mechanisms = map[string]mechanism{
 		never: direct,
 	},
 	"host other host": {
-		want:  []count{{farFromHEP, layout.CountToStack, established}},
+		want:  []count{{farFromHEP, layout.CountToStack, 1}},
 		never: direct,
 	},
 
@@ -324,7 +324,7 @@ var mechanisms = map[string]mechanism{
 		never: tunnelled,
 	},
 	"bpfin other host": {
-		want: bpfin(count{farFromHEP, layout.CountToStack, established},
+		want: bpfin(count{farFromHEP, layout.CountToStack, 1},
 			count{entryFromHEP, layout.CountUnnat, established},
 			count{entryFromHEP, layout.CountRedirectNatout, established}),
 		never: tunnelled,

@@ -73,6 +73,16 @@ func (now counters) judge(before counters, wanted layout.Counter) error {
 	return nil
 }
 
+// sum adds a counter up over all interfaces and hooks.
+func (now counters) sum(c layout.Counter) (n uint64) {
+	for id, value := range now {
+		if id.counter == c {
+			n += value
+		}
+	}
+	return n
+}
+
 // since lists what has changed, for a person to read.
 func (now counters) since(before counters) string {
 	var lines []string

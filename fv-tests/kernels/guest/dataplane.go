@@ -26,7 +26,9 @@ import (
 // dataplane is one node's maps and programs, set up as an agent does it but from the smoke test's
 // own plan: what fails here is the datapath or the kernel, not the agent's calculations.
 type dataplane struct {
-	set *maps.Set
+	set   *maps.Set
+	feats *features.Set
+	hz    uint32
 }
 
 // startDataplane makes the node's maps, loads and installs a generation of programs, fills the maps
@@ -41,17 +43,16 @@ func (n *node) startDataplane(w *world) error {
 		return err
 	}
 	n.dp = &dataplane{set: set}
-	feats, err := features.Probe(nil)
-	if err != nil {
+	if n.dp.feats, err = features.Probe(nil); err != nil {
 		return err
 	}
-	if err := n.dp.install(feats); err != nil {
+	if err := n.dp.install(); err != nil {
 		return err
 	}
 	if err := n.fill(w); err != nil {
 		return err
 	}
-	return n.ns.do(func() error { return n.attach(root, feats) })
+	return n.ns.do(func() error { return n.attach(n.interfaces()) })
 }
 
 func (d *dataplane) close() {
@@ -67,13 +68,14 @@ var smallMaps = maps.Sizes{
 }
 
 // install loads all variants and both policies, and switches the preambles to them.
-func (d *dataplane) install(feats *features.Set) error {
+func (d *dataplane) install() error {
 	clock, err := features.OpenClock()
 	if err != nil {
 		return err
 	}
 	defer clock.Close()
-	cfg := loadConfig(feats.Flags())
+	d.hz = clock.HZ
+	cfg := loadConfig(d.feats.Flags())
 	cfg.LogLevel = 0
 	cfg.HZ = clock.HZ
 	cfg.ToTicksShift = uint32(bits.Len32(clock.HZ)) - 1
@@ -96,16 +98,16 @@ func (d *dataplane) install(feats *features.Set) error {
 	return jump.Install(d.set, cfg.JumpBank, generation)
 }
 
-// attach puts preambles on the node's interfaces, inside its namespace.
-func (n *node) attach(root string, feats *features.Set) error {
+// attach puts preambles on interfaces of the node, inside its namespace.
+func (n *node) attach(interfaces []slotted) error {
 	attacher, err := attach.New(attach.Options{
-		Root: root, Maps: n.dp.set.Raw, Type: attach.Auto, Features: feats, Log: logrus.StandardLogger(),
+		Root: filepath.Join(bpffsPath, n.name), Maps: n.dp.set.Raw, Type: attach.Auto, Features: n.dp.feats, Log: logrus.StandardLogger(),
 	})
 	if err != nil {
 		return err
 	}
 	defer attacher.Close()
-	for _, i := range n.interfaces() {
+	for _, i := range interfaces {
 		for _, hook := range variants.Hooks {
 			cfg := layout.PreambleCfg{IfaceSlot: i.slot, Flags: uint32(ifaceFlags), EPSlot: i.endpoint, Hook: uint32(hook)}
 			for _, family := range variants.Families {
@@ -140,7 +142,7 @@ func (n *node) interfaces() []slotted {
 	for _, p := range n.pods {
 		all = append(all, slotted{attach.Interface{Ifindex: p.index, Name: p.host, Class: layout.ClassWEP}, p.slot, p.slot})
 	}
-	return all
+	return append(all, n.extra...)
 }
 
 // fill writes the node's view of the cluster.
@@ -230,15 +232,15 @@ func (n *node) fillService(w *world, s smokeService, family layout.Family, proto
 	value := layout.FEValue{SvcID: s.id}
 	if s.backend != "" {
 		value.ClusterCount = 1
-		backend := w.pod(s.backend)
+		_, backend := w.client(s.backend)
 		lists := []uint32{uint32(layout.BECluster)}
-		if n.hosts(backend) {
+		if n.hosts(s.backend) {
 			value.LocalCount = 1
 			lists = append(lists, uint32(layout.BELocal))
 		}
 		for _, list := range lists {
 			err := n.dp.set.Backends.Put(maps.BackendKey{Family: family, SvcID: s.id, Ordinal: list},
-				maps.Backend{Addr: backend.addrs.of(family), Port: echoPort, Weight: 1, ID: s.id})
+				maps.Backend{Addr: backend.of(family), Port: echoPort, Weight: 1, ID: s.id})
 			if err != nil {
 				return err
 			}
@@ -257,9 +259,12 @@ func (n *node) fillService(w *world, s smokeService, family layout.Family, proto
 	return nil
 }
 
-func (n *node) hosts(p *pod) bool {
+func (n *node) hosts(backend string) bool {
+	if backend == n.name {
+		return true
+	}
 	for _, own := range n.pods {
-		if own == p {
+		if own.name == backend {
 			return true
 		}
 	}

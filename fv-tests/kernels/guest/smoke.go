@@ -21,6 +21,7 @@ const (
 	portSelf    = 81 // backend a1, which is also the client
 	portRemote  = 82 // backend b1
 	portEmpty   = 83 // no backend
+	portHost    = 84 // backend node-a itself
 	nodePort    = 30080
 	nodePortFar = 30081
 )
@@ -29,7 +30,7 @@ const (
 type smokeService struct {
 	id       uint32
 	port     uint16
-	backend  string // pod; empty: none
+	backend  string // pod or node; empty: none
 	nodePort bool   // on every node's address, else on serviceVIP
 }
 
@@ -40,6 +41,7 @@ var smokeServices = []smokeService{
 	{id: 4, port: portEmpty},
 	{id: 5, port: nodePort, backend: "a2", nodePort: true},
 	{id: 6, port: nodePortFar, backend: "b1", nodePort: true},
+	{id: 7, port: portHost, backend: "node-a"},
 }
 
 type protocol struct {
@@ -60,17 +62,19 @@ type smokePath struct {
 	client string
 	// counted has moved, on some interface of some node: another way of getting there is a failure.
 	counted layout.Counter
+	// never must not have moved anywhere; 0: nothing of the kind.
+	never layout.Counter
 }
 
 var smokePaths = []smokePath{
-	{"pod to pod on the same node", "a1", toPod("a2"), "a2", "", layout.CountRedirectPeer},
-	{"pod to pod on the other node", "a1", toPod("b1"), "b1", "", layout.CountRedirectTunnel},
-	{"pod to service, backend on the same node", "a1", toVIP(portLocal), "a2", "", layout.CountRedirectPeer},
-	{"pod to service, backend on the other node", "a1", toVIP(portRemote), "b1", "", layout.CountRedirectTunnel},
-	{"pod to service, backend is itself", "a1", toVIP(portSelf), "a1", "node-a", layout.CountHairpin},
-	{"pod to service without backends", "a1", toVIP(portEmpty), "", "", layout.DropNoBackend},
-	{"outside to NodePort, backend on that node", "outside", toNode(0, nodePort), "a2", "", layout.CountDNAT},
-	{"outside to NodePort, backend on the other node", "outside", toNode(0, nodePortFar), "b1", "", layout.CountRedirectTunnel},
+	{"pod to pod on the same node", "a1", toPod("a2"), "a2", "", layout.CountRedirectPeer, 0},
+	{"pod to pod on the other node", "a1", toPod("b1"), "b1", "", layout.CountRedirectTunnel, 0},
+	{"pod to service, backend on the same node", "a1", toVIP(portLocal), "a2", "", layout.CountRedirectPeer, 0},
+	{"pod to service, backend on the other node", "a1", toVIP(portRemote), "b1", "", layout.CountRedirectTunnel, 0},
+	{"pod to service, backend is itself", "a1", toVIP(portSelf), "a1", "node-a", layout.CountHairpin, 0},
+	{"pod to service without backends", "a1", toVIP(portEmpty), "", "", layout.DropNoBackend, 0},
+	{"outside to NodePort, backend on that node", "outside", toNode(0, nodePort), "a2", "", layout.CountDNAT, 0},
+	{"outside to NodePort, backend on the other node", "outside", toNode(0, nodePortFar), "b1", "", layout.CountRedirectTunnel, 0},
 }
 
 func toPod(name string) func(*world, layout.Family) netip.AddrPort {
@@ -116,6 +120,38 @@ func runSmoke(r *reporter) {
 	for _, path := range smokePaths {
 		w.tryAll(r, path, "")
 	}
+	a := w.nodes[0]
+	if r.check("the pair for the node's own traffic", a.startFallback) {
+		for _, path := range fallbackPaths {
+			w.tryAll(r, path, "")
+		}
+	}
+	if r.check("programs at connect time", a.startSocketLB) {
+		w.trySockets(r)
+	}
+}
+
+// trySockets tries what is balanced at connect time: no packet of it is translated.
+func (w *world) trySockets(r *reporter) {
+	for _, path := range socketPaths {
+		path.never = layout.CountDNAT
+		w.tryAll(r, path, "")
+	}
+	from, _ := w.client("a1")
+	for _, family := range variants.Families {
+		target := toVIP(portLocal)(w, family)
+		r.check(fmt.Sprintf("udp %s pod to service by an unconnected socket", family), func() error {
+			return tryUnconnected(from, target, "a2")
+		})
+		for _, proto := range protocols {
+			r.check(fmt.Sprintf("%s %s the peer of a balanced socket is the service", proto.name, family), func() error {
+				return tryPeerName(from, proto.name, target)
+			})
+		}
+		r.check(fmt.Sprintf("tcp %s a service without backends refuses at connect time", family), func() error {
+			return refused(from, "tcp", toVIP(portEmpty)(w, family))
+		})
+	}
 }
 
 // tryAll tries a path in both families and over both protocols.
@@ -151,7 +187,11 @@ func (w *world) try(path smokePath, proto protocol, family layout.Family, before
 			return fmt.Errorf("answer %q, want %q", hello, want)
 		}
 	}
-	return w.counters().judge(before, path.counted)
+	now := w.counters()
+	if path.never != 0 && now.sum(path.never) != before.sum(path.never) {
+		return fmt.Errorf("arrived, but not by the expected way: %s was counted", path.never)
+	}
+	return now.judge(before, path.counted)
 }
 
 // client finds who connects: a pod, a node, or the machine outside.
@@ -190,5 +230,10 @@ func (w *world) startServers() error {
 			w.servers = append(w.servers, server)
 		}
 	}
+	server, err := startEcho(w.nodes[0].ns, w.nodes[0].name, echoPort)
+	if err != nil {
+		return err
+	}
+	w.servers = append(w.servers, server)
 	return nil
 }

@@ -79,6 +79,7 @@ type node struct {
 	pods  []*pod
 
 	uplinkIndex, tunnelIndex int
+	extra                    []slotted // the fallback's interfaces, once it is there
 	dp                       *dataplane
 }
 
