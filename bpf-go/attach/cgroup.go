@@ -130,6 +130,7 @@ type CgroupLink struct {
 	Hook     string
 	CgroupID uint64 // 0: the cgroup is gone
 	Program  ebpf.ProgramID
+	LinkID   link.ID
 }
 
 // CgroupLinks lists the pinned links below a bpffs root, whichever cgroup they stand on.
@@ -156,7 +157,7 @@ func CgroupLinks(root string) ([]CgroupLink, error) {
 		if err != nil {
 			return nil, fmt.Errorf("link pin %s: %w", e.Name(), err)
 		}
-		found := CgroupLink{Hook: hook, Program: info.Program}
+		found := CgroupLink{Hook: hook, Program: info.Program, LinkID: info.ID}
 		if g := info.Cgroup(); g != nil {
 			found.CgroupID = g.CgroupId
 		}

@@ -337,33 +337,63 @@ type answer struct {
 const patience = 2 * time.Second
 
 // tcp connects and reads.
-func tcp(to netip.AddrPort) answer {
-	c, err := net.DialTimeout("tcp", to.String(), patience)
-	if err != nil {
-		return answer{err: err}
-	}
-	defer c.Close()
-	return read(c)
-}
-
-func read(c net.Conn) answer {
-	_ = c.SetDeadline(time.Now().Add(patience))
-	buf := make([]byte, 64)
-	k, err := c.Read(buf)
-	return answer{server: string(buf[:k]), peer: c.RemoteAddr().String(), err: err}
-}
+func tcp(to netip.AddrPort) answer { return talk(to, unix.SOCK_STREAM) }
 
 // udp sends from a connected socket.
-func udp(to netip.AddrPort) answer {
-	c, err := net.Dial("udp", to.String())
+func udp(to netip.AddrPort) answer { return talk(to, unix.SOCK_DGRAM) }
+
+// talk uses system calls: Go's own dialling gives unspecified addresses a meaning of its own.
+func talk(to netip.AddrPort, kind int) answer {
+	fd, err := openSocket(layout.FamilyOf(to.Addr()), kind)
 	if err != nil {
 		return answer{err: err}
 	}
-	defer c.Close()
-	if _, err := c.Write([]byte("x")); err != nil {
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, sockaddr(to)); err != nil {
 		return answer{err: err}
 	}
-	return read(c)
+	if kind == unix.SOCK_DGRAM {
+		if _, err := unix.Write(fd, []byte("x")); err != nil {
+			return answer{err: err}
+		}
+	}
+	buf := make([]byte, 64)
+	k, err := unix.Read(fd, buf)
+	if err != nil {
+		return answer{err: err}
+	}
+	peer, err := unix.Getpeername(fd)
+	if err != nil {
+		return answer{err: err}
+	}
+	return answer{server: string(buf[:k]), peer: addrPort(peer).String()}
+}
+
+// openSocket's calls wait for two seconds at most.
+func openSocket(f layout.Family, kind int) (int, error) {
+	fd, err := unix.Socket([]int{unix.AF_INET, unix.AF_INET6}[f], kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	tv := unix.NsecToTimeval(patience.Nanoseconds())
+	for _, o := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, o, &tv); err != nil {
+			unix.Close(fd)
+			return 0, err
+		}
+	}
+	return fd, nil
+}
+
+// socket opens one that is closed when the test ends, if not before.
+func socket(t *testing.T, f layout.Family, kind int) int {
+	t.Helper()
+	fd, err := openSocket(f, kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
 }
 
 // sendto sends from an unconnected socket; peer is the source of the reply.
