@@ -53,7 +53,7 @@ type BEList uint32
 const (
 	BECluster BEList = 0
 	BELocal   BEList = 2147483648
-	BEByID    BEList = 1073741824 // by backend id: only for services with affinity
+	BEByID    BEList = 1073741824 // by backend id: services with affinity, UDP ones
 )
 
 // String names the value.

@@ -5,6 +5,8 @@ package services
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/felix-lite/felix-lite/felix-lite/model"
 )
 
 // scratch is memory that the comparison of lists uses again and again.
@@ -38,7 +40,7 @@ func (c *Calculator) updateLists(t *table, p *port) {
 	}
 	p.cluster = c.replaceList(t, p.id, ClusterList, p.cluster, cluster)
 	p.local = c.replaceList(t, p.id, LocalList, p.local, local)
-	c.replaceByID(t, p, cluster, local, affinity > 0)
+	c.replaceByID(t, p, cluster, local, active && p.findsByID())
 
 	now := portState{id: p.id, affinity: affinity, clusterCount: uint32(len(p.cluster)), localCount: uint32(len(p.local))}
 	if !active {
@@ -157,13 +159,18 @@ func (c *Calculator) replaceList(t *table, id, list uint32, cur, want []BackendV
 	return cur
 }
 
-// replaceByID does the same for the entries that an affinity record is looked up in.
-func (c *Calculator) replaceByID(t *table, p *port, cluster, local []BackendValue, affinity bool) {
-	if !affinity && p.byID == nil {
+// findsByID tells whether the port's backends are also found by their ids: what has chosen one before
+// asks so whether it is still usable. Clients with affinity do, and so do UDP sockets, which keep their
+// backend from one datagram to the next.
+func (p *port) findsByID() bool { return p.affinity > 0 || p.proto == model.UDP }
+
+// replaceByID does the same for the entries by id.
+func (c *Calculator) replaceByID(t *table, p *port, cluster, local []BackendValue, wanted bool) {
+	if !wanted && p.byID == nil {
 		return
 	}
 	var now map[uint32]BackendValue
-	if affinity {
+	if wanted {
 		now = make(map[uint32]BackendValue, len(cluster)+len(local))
 		for _, l := range []struct {
 			values []BackendValue

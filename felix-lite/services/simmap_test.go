@@ -87,7 +87,7 @@ func (m *simMaps) equal(t truth) error {
 				byID[be.ID] = be
 			}
 		}
-		if t.affinity[p] == 0 {
+		if t.affinity[p] == 0 && p.proto != model.UDP {
 			continue
 		}
 		for id, want := range byID {

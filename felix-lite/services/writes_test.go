@@ -21,6 +21,9 @@ func sticky(s *model.Service) {
 	s.Ports[0].NodePort = 30080
 }
 
+// udp makes the service's port one of UDP, whose sockets keep their backends.
+func udp(s *model.Service) { s.Ports[0].Protocol = model.UDP }
+
 func endpoints(n int) (out []string) {
 	for i := range n {
 		out = append(out, fmt.Sprintf("10.65.0.%d@n0", i+1))
@@ -47,6 +50,8 @@ func TestOneEndpointMoreOrLessCostsThreeBackendWritesAndTheFrontends(t *testing.
 		"one that starts to terminate": {
 			sticky, endpoints(3), append(endpoints(2), "10.65.0.3@n0 terminating"), 0, 3, 4,
 		},
+		"one more, of UDP":      {udp, endpoints(5), endpoints(6), 2, 0, 1},
+		"one less, of UDP":      {udp, endpoints(6), endpoints(5), 0, 2, 1},
 		"nothing":               {sticky, endpoints(3), endpoints(3), 0, 0, 0},
 		"another order":         {sticky, endpoints(2), []string{"10.65.0.2@n0", "10.65.0.1@n0"}, 0, 0, 0},
 		"one that is not ready": {sticky, endpoints(2), append(endpoints(2), "10.65.0.3@n0 unready"), 0, 0, 0},
@@ -57,8 +62,14 @@ func TestOneEndpointMoreOrLessCostsThreeBackendWritesAndTheFrontends(t *testing.
 			if edit == nil {
 				edit = func(*model.Service) {}
 			}
-			f.set(web(edit), slice("a", c.before...))
-			f.set(slice("a", c.after...))
+			service := web(edit)
+			of := func(addrs []string) *model.EndpointSlice {
+				s := slice("a", addrs...)
+				s.Ports[0].Protocol = service.Ports[0].Protocol
+				return s
+			}
+			f.set(service, of(c.before))
+			f.set(of(c.after))
 			d := f.delta
 			if len(d.Backends) != c.backends || len(d.DeleteBackends) != c.deletes || len(d.Frontends) != c.frontends || len(d.DeleteFrontends) != 0 {
 				t.Errorf("%d backends, %d deleted, %d frontends; want %d, %d, %d:\n%+v",
@@ -107,6 +118,22 @@ func TestByIDEntriesSayWhichListsTheBackendIsIn(t *testing.T) {
 		if k.Ordinal&ByIDList != 0 {
 			t.Errorf("%v is left without affinity", k)
 		}
+	}
+}
+
+func TestBackendsOfAUDPPortAreFoundByIDWithoutAffinity(t *testing.T) {
+	f := newFixture(t)
+	endpoints := slice("a", "10.65.0.1@n0", "10.65.0.2@n1")
+	endpoints.Ports[0].Protocol = model.UDP
+	f.set(web(udp), endpoints)
+	found := map[string]uint32{}
+	for k, v := range f.maps.backends {
+		if k.Ordinal == ByIDList|v.ID {
+			found[v.Addr.String()] = v.Flags
+		}
+	}
+	if want := map[string]uint32{"10.65.0.1": InCluster, "10.65.0.2": InCluster}; !maps.Equal(found, want) {
+		t.Errorf("by id: %v, want %v", found, want)
 	}
 }
 
