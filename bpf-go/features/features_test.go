@@ -28,7 +28,8 @@ func TestProbingKnowsEveryFeatureAndHidesWhatItIsTold(t *testing.T) {
 		}
 	}
 	// What 5.10, the oldest supported kernel, has.
-	for _, f := range []Feature{RedirectPeer, RedirectNeigh, BatchHash, RingBuffer, CgroupSockAddr} {
+	for _, f := range []Feature{RedirectPeer, RedirectNeigh, BatchHash, RingBuffer, CgroupSockAddr, CTLBConnect, CTLBSendmsg,
+		CTLBRecvmsg, CTLBGetpeername, CTLBSockRelease, CTLBPostBind, NetnsCookie} {
 		if err := s.Require(f); err != nil {
 			t.Error(err)
 		}

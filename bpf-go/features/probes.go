@@ -39,7 +39,22 @@ var probes = []struct {
 	{Timer, "5.15", "timers in maps", helper(ebpf.SchedCLS, asm.FnTimerInit)},
 	{NetnsCookieTC, "6.13", "tells pods apart at TC by namespace", helper(ebpf.SchedCLS, asm.FnGetNetnsCookie)},
 	{CgroupSockAddr, "4.17", "balances at connect time", func() error { return features.HaveProgramType(ebpf.CGroupSockAddr) }},
-	{SetRetval, "5.18", "refuses a connect with the right error", helper(ebpf.CGroupSockAddr, asm.FnSetRetval)},
+	{CTLBConnect, "4.17", "balances sockets that connect; else by packet",
+		cgroupHook(ebpf.CGroupSockAddr, ebpf.AttachCGroupInet4Connect, ebpf.AttachCGroupInet6Connect)},
+	{CTLBSendmsg, "4.18", "balances UDP sockets that do not connect; else by packet",
+		cgroupHook(ebpf.CGroupSockAddr, ebpf.AttachCGroupUDP4Sendmsg, ebpf.AttachCGroupUDP6Sendmsg)},
+	{CTLBRecvmsg, "5.2", "shows balanced UDP sockets the service; UDP goes by packet without it",
+		cgroupHook(ebpf.CGroupSockAddr, ebpf.AttachCGroupUDP4Recvmsg, ebpf.AttachCGroupUDP6Recvmsg)},
+	{CTLBGetpeername, "5.8", "shows the service as the peer; else the backend is shown",
+		cgroupHook(ebpf.CGroupSockAddr, ebpf.AttachCgroupInet4GetPeername, ebpf.AttachCgroupInet6GetPeername)},
+	{CTLBSockRelease, "5.9", "removes what a closed socket leaves; else the oldest makes room",
+		cgroupHook(ebpf.CGroupSock, ebpf.AttachCgroupInetSockRelease)},
+	{CTLBPostBind, "4.17", "keeps host processes off NodePorts",
+		cgroupHook(ebpf.CGroupSock, ebpf.AttachCGroupInet4PostBind, ebpf.AttachCGroupInet6PostBind)},
+	// The helper is of 5.18, these hooks have it since 6.1.
+	{SetRetval, "6.1", "refuses a connect with the right error; else packets are answered",
+		helper(ebpf.CGroupSockAddr, asm.FnSetRetval)},
+	{NetnsCookie, "5.7", "tells pods apart at connect time by namespace", helper(ebpf.CGroupSockAddr, asm.FnGetNetnsCookie)},
 	{XDPLoadBytes, "5.18", "reads packets of several buffers at the driver", helper(ebpf.XDP, asm.FnXdpLoadBytes)},
 	{OpenIterators, "6.4", "loops of the program's own length, checked better", kernelFunction("bpf_iter_num_new")},
 	{SocketDestroy, "6.5", "ends connections to backends that are gone; else by netlink", kernelFunction("bpf_sock_destroy")},
@@ -71,6 +86,24 @@ func haveTCX() error {
 		return nil
 	}
 	return err
+}
+
+// cgroupHook loads an empty program for each of some hooks: a kernel that does not know one refuses it.
+func cgroupHook(t ebpf.ProgramType, hooks ...ebpf.AttachType) func() error {
+	return func() error {
+		for _, hook := range hooks {
+			program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: t, AttachType: hook, License: "Dual BSD/GPL",
+				Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}})
+			if errors.Is(err, unix.EINVAL) {
+				return fmt.Errorf("hook %v: %w", hook, ebpf.ErrNotSupported)
+			}
+			if err != nil {
+				return err
+			}
+			program.Close()
+		}
+		return nil
+	}
 }
 
 func returning(value int32) (*ebpf.Program, error) {
