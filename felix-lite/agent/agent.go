@@ -61,6 +61,7 @@ type Agent struct {
 	nodes     *nodes.Calculator
 	tables    *tables
 	kernel    *routetable.RouteTable
+	netfilter *netfilterState
 	sweeper   *conntrack.Sweeper
 	dataplane *dataplane
 
@@ -152,6 +153,7 @@ func (a *Agent) prepare() error {
 	if a.kernel, err = routetable.New(routetable.Options{Namespace: a.ns, OwnInterface: a.ownInterface}); err != nil {
 		return err
 	}
+	a.netfilter = newNetfilter(a.ns, &a.cfg, a.log)
 	a.sweeper = conntrack.NewSweeper(conntrack.Options{Tables: a.conntrackTables, Clock: a.conntrackClock(),
 		Interval: a.cfg.ConntrackSweepInterval, Budget: a.cfg.ConntrackSweepBudget})
 	if err := a.prepareEndpoints(); err != nil {
@@ -294,6 +296,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.log.WithFields(logrus.Fields{"node": a.cfg.NodeName, "version": a.opts.Version, "bpffs": a.cfg.BPFFSRoot,
 		"overlay": string(a.cfg.Overlay), "adopting": a.programs.active}).Info("agent started")
 	err := a.loop(ctx, in)
+	cancel(nil)
+	<-a.netfilter.keeper.Done() // no command of ours may write when we have gone
 	a.log.Info("agent stopped; programs, maps and routes stay in place")
 	return err
 }

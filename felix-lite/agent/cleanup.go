@@ -19,6 +19,7 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
 	"github.com/felix-lite/felix-lite/felix-lite/hostnat"
+	"github.com/felix-lite/felix-lite/felix-lite/netfilter"
 	"github.com/felix-lite/felix-lite/internal/statefile"
 	"github.com/felix-lite/felix-lite/routetable"
 )
@@ -61,6 +62,8 @@ func Cleanup(ctx context.Context, o CleanupOptions) ([]string, error) {
 	note("interfaces", n, err)
 	n, err = removeRoutes(ctx)
 	note("routes", n, err)
+	n, err = netfilter.Remove()
+	note("chains", n, err)
 	removed, err := hostnat.Remove(h)
 	note("host pair", count(removed), err)
 	removed, err = endpoints.RemoveTunnel(h)

@@ -167,6 +167,7 @@ func (a *Agent) updateSizes() {
 	a.sizes = a.mtus()
 	a.tunnel.want(a.sizes.tunnel)
 	a.updateHostNode()
+	a.ensureNetfilter()
 	next := a.svcOptions
 	next.Addresses, next.Zone, next.Primary = a.hostAddrs, own.Zone, nil
 	for _, p := range []netip.Addr{own.IPv4, own.IPv6} {

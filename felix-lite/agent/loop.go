@@ -47,6 +47,7 @@ func (a *Agent) start(ctx context.Context, cancel context.CancelCauseFunc) input
 		cancel(fmt.Errorf("kernel routes: %w: %w", errSourceEnded, err))
 	}
 	in.kernel = a.kernel.Events()
+	run("netfilter", func() error { return a.netfilter.keeper.Run(ctx) })
 	go serve(ctx, "health", a.cfg.HealthAddress, a.health.handler(), a.log)
 	go serve(ctx, "metrics", a.cfg.MetricsAddress, a.metrics.handler(), a.log)
 	return in
@@ -71,6 +72,8 @@ func (a *Agent) loop(ctx context.Context, in inputs) error {
 			a.endpoints.OnFiles(b)
 		case e := <-in.kernel:
 			a.kernel.HandleEvent(e)
+		case r := <-a.netfilter.keeper.Results():
+			a.onNetfilter(r)
 		case r := <-a.programs.loaded:
 			a.programs.onLoaded(r)
 		case <-timer.C:

@@ -231,7 +231,8 @@ func (a *Agent) resync(ctx context.Context) {
 	}
 	a.logDrift("kernel_routes", x)
 	a.endpoints.Resync()
-	a.tunnel.dirty, a.fallback.dirty = true, true
+	a.tunnel.dirty, a.fallback.dirty, a.netfilter.dirty = true, true, true
+	a.sizesDirty = true
 }
 
 func (a *Agent) logDrift(table string, d reconcile.Drift) {

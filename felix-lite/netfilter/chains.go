@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-iptables/iptables"
+)
+
+// tool is what we use of go-iptables.
+type tool interface {
+	List(table, chain string) ([]string, error)
+	NewChain(table, chain string) error
+	Append(table, chain string, rule ...string) error
+	Insert(table, chain string, pos int, rule ...string) error
+	DeleteById(table, chain string, id int) error
+	ClearAndDeleteChain(table, chain string) error
+}
+
+// chains keeps the chains of one family.
+type chains struct {
+	tool tool
+	// printed is how iptables prints rules of ours, where it is not as we write them.
+	printed map[string]string
+	// refused are the rules of chains that this kernel does not take; they are not tried again.
+	refused map[string]string
+}
+
+func newChains(t tool) *chains {
+	return &chains{tool: t, printed: map[string]string{}, refused: map[string]string{}}
+}
+
+// ensure brings all chains to what they should be, removes those of ours that are not wanted, and returns how many changes
+// it made and what does not work on this kernel.
+func (c *chains) ensure(want []Chain) (changes int, limits []string, err error) {
+	var errs []error
+	for _, place := range places {
+		i := slices.IndexFunc(want, func(w Chain) bool { return w.Name == place.Name })
+		var n int
+		var err error
+		if i < 0 {
+			n, err = c.remove(place)
+		} else {
+			var limit string
+			if n, limit, err = c.ensureChain(want[i]); limit != "" {
+				limits = append(limits, limit)
+			}
+		}
+		changes += n
+		if err != nil {
+			errs = append(errs, fmt.Errorf("table %s, chain %s: %w", place.Table, place.Name, err))
+		}
+	}
+	return changes, limits, errors.Join(errs...)
+}
+
+func (c *chains) ensureChain(want Chain) (changes int, limit string, err error) {
+	text := strings.Join(want.Rules, "\n")
+	if why := c.refused[want.Name]; why != "" && strings.HasPrefix(why, text+"\n\n") {
+		return 0, strings.TrimPrefix(why, text+"\n\n"), nil
+	}
+	changes, err = c.ensureRules(want, text)
+	if err == nil {
+		var n int
+		n, err = c.ensureJump(want)
+		changes += n
+	}
+	if err != nil && want.Without != "" && unknownToKernel(err) {
+		limit = fmt.Sprintf("%s: table %s: %v", want.Without, want.Table, err)
+		c.refused[want.Name] = text + "\n\n" + limit
+		n, rerr := c.remove(want)
+		if rerr != nil && !unknownToKernel(rerr) {
+			return changes + n, limit, rerr
+		}
+		return changes + n, limit, nil
+	}
+	return changes, "", err
+}
+
+// ensureRules writes the rules of a chain where they are others. The new ones stand behind the old before those go, so that
+// there is no moment without rules.
+func (c *chains) ensureRules(want Chain, text string) (int, error) {
+	have, err := c.rules(want.Table, want.Name)
+	changes := 0
+	if isNotExist(err) {
+		if err := c.tool.NewChain(want.Table, want.Name); err != nil {
+			return 0, err
+		}
+		have, changes = nil, 1
+	} else if err != nil {
+		return 0, err
+	}
+	if c.as(want.Name, have, text) {
+		return changes, nil
+	}
+	for _, rule := range want.Rules {
+		if err := c.tool.Append(want.Table, want.Name, strings.Fields(rule)...); err != nil {
+			return changes, fmt.Errorf("append %q: %w", rule, err)
+		}
+		changes++
+	}
+	for range have {
+		if err := c.tool.DeleteById(want.Table, want.Name, 1); err != nil {
+			return changes, fmt.Errorf("delete an old rule: %w", err)
+		}
+		changes++
+	}
+	if have, err = c.rules(want.Table, want.Name); err != nil {
+		return changes, err
+	}
+	if printed := strings.Join(have, "\n"); printed != text && len(have) == len(want.Rules) {
+		c.printed[want.Name] = text + "\n\n" + printed
+	}
+	return changes, nil
+}
+
+// as reports whether a chain has the rules that it should.
+func (c *chains) as(name string, have []string, text string) bool {
+	printed := strings.Join(have, "\n")
+	return printed == text || c.printed[name] == text+"\n\n"+printed
+}
+
+// rules lists a chain's rules, without "-A chain".
+func (c *chains) rules(table, chain string) ([]string, error) {
+	lines, err := c.tool.List(table, chain)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, l := range lines {
+		if rule, ok := strings.CutPrefix(l, "-A "+chain+" "); ok {
+			out = append(out, strings.TrimSpace(rule))
+		}
+	}
+	return out, nil
+}
+
+// ensureJump makes the jump to a chain the first rule of its parent, and the only one.
+func (c *chains) ensureJump(want Chain) (int, error) {
+	rules, err := c.rules(want.Table, want.Parent)
+	if err != nil {
+		return 0, err
+	}
+	jump := "-j " + want.Name
+	changes := 0
+	if len(rules) == 0 || rules[0] != jump {
+		if err := c.tool.Insert(want.Table, want.Parent, 1, strings.Fields(jump)...); err != nil {
+			return 0, fmt.Errorf("jump from %s: %w", want.Parent, err)
+		}
+		rules = append([]string{jump}, rules...)
+		changes++
+	}
+	n, err := c.deleteRules(want.Table, want.Parent, rules, jump, 1)
+	return changes + n, err
+}
+
+// deleteRules deletes from a chain all rules from a place on that are like one, the last first.
+func (c *chains) deleteRules(table, chain string, rules []string, like string, from int) (int, error) {
+	changes := 0
+	for i := len(rules) - 1; i >= from; i-- {
+		if rules[i] != like {
+			continue
+		}
+		if err := c.tool.DeleteById(table, chain, i+1); err != nil {
+			return changes, fmt.Errorf("delete the jump from %s: %w", chain, err)
+		}
+		changes++
+	}
+	return changes, nil
+}
+
+// remove takes a chain and the jumps to it away; one that is not there is fine.
+func (c *chains) remove(place Chain) (int, error) {
+	if _, err := c.rules(place.Table, place.Name); isNotExist(err) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	rules, err := c.rules(place.Table, place.Parent)
+	if err != nil {
+		return 0, err
+	}
+	changes, err := c.deleteRules(place.Table, place.Parent, rules, "-j "+place.Name, 0)
+	if err != nil {
+		return changes, err
+	}
+	if err := c.tool.ClearAndDeleteChain(place.Table, place.Name); err != nil {
+		return changes, fmt.Errorf("delete: %w", err)
+	}
+	return changes + 1, nil
+}
+
+func isNotExist(err error) bool {
+	var e interface{ IsNotExist() bool }
+	return err != nil && errors.As(err, &e) && e.IsNotExist()
+}
+
+// unknownToKernel recognises a target or table that the kernel does not have; everything else may be better the next time.
+func unknownToKernel(err error) bool {
+	var e *iptables.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	text := e.Error()
+	return e.IsNotExist() || strings.Contains(text, "does it exist") || strings.Contains(text, "insmod") || strings.Contains(text, "not supported") ||
+		strings.Contains(text, "RULE_APPEND failed")
+}

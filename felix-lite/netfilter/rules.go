@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/felix-lite/interfaces"
+	"github.com/felix-lite/felix-lite/felix-lite/model"
+)
+
+// Names of our chains.
+const (
+	Postrouting = "FELIX-LITE-POSTROUTING" // nat: masquerades what leaves the cluster
+	Forward     = "FELIX-LITE-FORWARD"     // filter: what the datapath has judged, or will
+	Input       = "FELIX-LITE-INPUT"       // filter: answers to this host by bpfin.cali and bpfout.cali
+	Prerouting  = "FELIX-LITE-PREROUTING"  // raw: what comes in by the pair is not tracked
+	Output      = "FELIX-LITE-OUTPUT"      // raw: what goes out by it neither
+)
+
+// Spec is what the chains depend on. It must not be changed once it was handed over.
+type Spec struct {
+	IPv4, IPv6 bool
+	Backend    Backend
+	// MarkShift is the position of the datapath's lowest mark bit.
+	MarkShift uint8
+	// Workloads are the beginnings of workload interfaces' names. Where they can not be told by their beginning, it is
+	// empty, and PodCIDRs, this node's own, tell by the destination.
+	Workloads []string
+	PodCIDRs  []netip.Prefix
+	// Masquerade gives what the datapath marks as leaving the cluster the node's address.
+	Masquerade bool
+}
+
+// Equal reports whether two specs want the same.
+func (s Spec) Equal(o Spec) bool {
+	return s.IPv4 == o.IPv4 && s.IPv6 == o.IPv6 && s.Backend == o.Backend && s.MarkShift == o.MarkShift && s.Masquerade == o.Masquerade &&
+		slices.Equal(s.Workloads, o.Workloads) && slices.Equal(s.PodCIDRs, o.PodCIDRs)
+}
+
+// Chain is one of our chains with its rules; a rule is written as iptables -S prints it, without "-A chain".
+type Chain struct {
+	Table, Name, Parent string
+	Rules               []string
+	// Without says what does not work where the kernel refuses a rule of the chain; empty: the chain is needed.
+	Without string
+}
+
+// places are all of our chains, whether wanted or not, with their parents.
+var places = []Chain{
+	{Table: "raw", Name: Prerouting, Parent: "PREROUTING",
+		Without: "a firewall on this node that drops what conntrack calls INVALID may drop host traffic to services"},
+	{Table: "raw", Name: Output, Parent: "OUTPUT",
+		Without: "a firewall on this node that drops what conntrack calls INVALID may drop host traffic to services"},
+	{Table: "filter", Name: Forward, Parent: "FORWARD"},
+	{Table: "filter", Name: Input, Parent: "INPUT"},
+	{Table: "nat", Name: Postrouting, Parent: "POSTROUTING"},
+}
+
+// Rules returns the chains that a family needs. randomFully says whether iptables can choose source ports at random.
+func Rules(s Spec, f model.Family, randomFully bool) []Chain {
+	var out []Chain
+	for _, c := range places {
+		switch c.Name {
+		case Prerouting:
+			c.Rules = notrack("-i")
+		case Output:
+			c.Rules = notrack("-o")
+		case Forward:
+			c.Rules = s.forward(f)
+		case Input:
+			c.Rules = s.input()
+		case Postrouting:
+			if !s.Masquerade {
+				continue
+			}
+			c.Rules = s.postrouting(f, randomFully)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// notrack keeps the kernel's conntrack away from the pair. It would see only one direction of host traffic to a service there,
+// and call the second segment INVALID.
+func notrack(direction string) []string {
+	var out []string
+	for _, name := range []string{interfaces.NATInName, interfaces.NATOutName} {
+		out = append(out, direction+" "+name+" -j CT --notrack")
+	}
+	return out
+}
+
+// forward accepts what a program has let pass, and what the program of a workload's interface will judge. Nothing may go round
+// through the pair: that a program should have translated it and has not is no reason to use up its TTL.
+func (s Spec) forward(f model.Family) []string {
+	out := []string{
+		"-i " + interfaces.NATOutName + " -o " + interfaces.NATInName + " -j DROP",
+		s.mark(layout.MarkSeen, layout.MarkSeen) + " -j ACCEPT",
+	}
+	for _, match := range s.toWorkloads(f) {
+		out = append(out, match+" -j ACCEPT")
+	}
+	return out
+}
+
+// input accepts the datapath's answers to this host's own sockets. Nobody else sends into the pair.
+func (s Spec) input() []string {
+	return []string{
+		"-i " + interfaces.NATInName + " -j ACCEPT",
+		"-i " + interfaces.NATOutName + " " + s.mark(layout.MarkSeen, layout.MarkSeen) + " -j ACCEPT",
+	}
+}
+
+// postrouting masquerades what carries the mark and really leaves: not by an interface of ours.
+func (s Spec) postrouting(f model.Family, randomFully bool) []string {
+	out := []string{s.unmarked() + " -j RETURN"}
+	for _, name := range []string{interfaces.TunnelName, interfaces.NATInName, interfaces.NATOutName} {
+		out = append(out, "-o "+name+" -j RETURN")
+	}
+	for _, match := range s.toWorkloads(f) {
+		out = append(out, match+" -j RETURN")
+	}
+	masquerade := "-j MASQUERADE"
+	if randomFully {
+		masquerade += " --random-fully" // two CPUs that choose the same port lose one of the two packets
+	}
+	return append(out, masquerade)
+}
+
+// toWorkloads matches what goes out to a workload of this node.
+func (s Spec) toWorkloads(f model.Family) []string {
+	var out []string
+	for _, prefix := range s.Workloads {
+		out = append(out, "-o "+prefix+"+")
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for _, p := range s.PodCIDRs {
+		if model.FamilyOf(p.Addr()) == f {
+			out = append(out, "-d "+p.String())
+		}
+	}
+	return out
+}
+
+// mark matches packets whose mark has, under the mask, the value.
+func (s Spec) mark(value, mask layout.Mark) string {
+	return fmt.Sprintf("-m mark --mark %#x/%#x", uint32(value)<<s.MarkShift, uint32(mask)<<s.MarkShift)
+}
+
+// unmarked matches what does not leave the cluster.
+func (s Spec) unmarked() string {
+	return strings.Replace(s.mark(layout.MarkNATOut, layout.MarkBits), "-m mark --mark", "-m mark ! --mark", 1)
+}
