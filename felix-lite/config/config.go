@@ -68,6 +68,17 @@ const (
 	IptablesLegacy IptablesBackend = "Legacy" // xtables, by iptables-legacy
 )
 
+// ConnectTime says whose sockets get their service's backend when they connect, instead of packet by packet.
+type ConnectTime string
+
+// The modes of balancing at connect time.
+const (
+	ConnectTimeEnabled  ConnectTime = "Enabled"  // TCP and UDP, of the host and of pods
+	ConnectTimeTCPOnly  ConnectTime = "TCPOnly"  // TCP alone
+	ConnectTimeHostOnly ConnectTime = "HostOnly" // TCP and UDP, of the host alone
+	ConnectTimeDisabled ConnectTime = "Disabled" // none
+)
+
 // LogFormat chooses the shape of a log line.
 type LogFormat string
 
@@ -144,6 +155,9 @@ type Config struct {
 	L3InterfacePattern       *regexp.Regexp // nil: none
 	AttachType               AttachType
 	DisabledFeatures         []string
+
+	ConnectTimeLoadBalancing ConnectTime
+	CgroupRoot               string // "": the host's cgroup2 mount
 
 	Overlay        Overlay
 	UnderlayFamily Family

@@ -119,6 +119,21 @@ var table = []Setting{
 	},
 
 	{
+		Name: "connectTimeLoadBalancing", Group: "Sockets", Default: "Enabled", Apply: Restart,
+		Doc: "Whose sockets get a service's backend when they connect, so that no packet of theirs is translated: `Enabled` TCP and UDP " +
+			"of the host and of pods, `TCPOnly`, `HostOnly` only the host's, `Disabled` nobody's. What is not balanced so is balanced " +
+			"packet by packet. A pod or namespace opts out by the annotation `felix-lite.io/socket-lb: \"disabled\"`.",
+		value: enum(func(c *Config) *ConnectTime { return &c.ConnectTimeLoadBalancing }, ConnectTimeEnabled, ConnectTimeTCPOnly,
+			ConnectTimeHostOnly, ConnectTimeDisabled),
+	},
+	{
+		Name: "cgroupRoot", Apply: Restart,
+		Doc: "Directory of the cgroup2 hierarchy whose processes are balanced at connect time. Empty: the host's root, wherever it is " +
+			"mounted.",
+		value: path(func(c *Config) *string { return &c.CgroupRoot }, absolute),
+	},
+
+	{
 		Name: "overlay", Group: "Between nodes", Default: "VXLAN", Apply: Restart,
 		Doc: "How packets travel between pods of different nodes: `VXLAN`, or `Direct` where the nodes share a link. NodePort " +
 			"traffic to another node's backend goes by VXLAN in both, so that the client's address is kept.",
