@@ -100,7 +100,7 @@ func (n *testNode) untilFallback() {
 func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 	n := newTestNode(t)
 	n.manifest("dual1.yaml", dualManifest(1))
-	r := n.start()
+	r := n.start("netfilterRefreshInterval: 1s")
 	r.waitReady()
 	n.untilFallback()
 	if got := n.shell("ip route show proto 241"); strings.Contains(got, "192.0.2.1 via") {
@@ -109,7 +109,7 @@ func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 	for _, c := range []struct{ what, command string }{
 		{"the pair is deleted", "ip link del bpfin.cali"},
 		{"bpfout.cali is deleted", "ip link del bpfout.cali"},
-		{"another device has a name of ours", "ip link del bpfin.cali; ip link add bpfin.cali type dummy"},
+		{"another device has a name of ours", "ip link del bpfin.cali; ip link add bpfin.cali type dummy || true"},
 		{"the MTU is changed", "ip link set bpfout.cali mtu 1300"},
 		{"bpfin.cali is down", "ip link set bpfin.cali down"},
 		{"bpfout.cali's Ethernet address is changed", "ip link set bpfout.cali address 02:00:00:00:00:99"},
@@ -127,6 +127,12 @@ func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 			r.waitReady()
 		})
 	}
+	n.step(t, "netfilter chains are made, and repaired at a resync", func(t *testing.T) {
+		n.untilShell("chains", "iptables-nft-save; ip6tables-nft-save", "-A FORWARD -j FELIX-LITE-FORWARD", "-A FELIX-LITE-FORWARD -o cali+ -j ACCEPT",
+			"-A FELIX-LITE-POSTROUTING -j MASQUERADE", "-A FELIX-LITE-PREROUTING -i bpfout.cali -j CT --notrack")
+		testenv.Run(t, "iptables-nft", "-D", "FORWARD", "-j", "FELIX-LITE-FORWARD")
+		n.untilShell("the repair", "iptables-nft-save", "-A FORWARD -j FELIX-LITE-FORWARD")
+	})
 	n.step(t, "services come and go", func(t *testing.T) {
 		n.manifest("dual2.yaml", dualManifest(2))
 		n.untilShell("a new service", "ip route; ip -6 route", "10.96.0.2 via", "fd96::2 via")
@@ -168,6 +174,6 @@ func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 		if report, err := Cleanup(context.Background(), CleanupOptions{BPFFSRoot: n.bpffs, RunDirectory: n.run}); err != nil {
 			t.Fatalf("%v\n%s", err, strings.Join(report, "\n"))
 		}
-		n.untilShell("nothing of ours", "ip link; ip route; ip -6 route; tc filter show dev lo ingress", "!bpfin", "!bpfout", "!proto 241", "!felix")
+		n.untilShell("nothing of ours", "ip link; ip route; ip -6 route; tc filter show dev lo ingress; iptables-nft-save", "!bpfin", "!bpfout", "!proto 241", "!felix", "!FELIX")
 	})
 }

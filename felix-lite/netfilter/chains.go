@@ -142,7 +142,7 @@ func (c *chains) rules(table, chain string) ([]string, error) {
 // ensureJump makes the jump to a chain the first rule of its parent, and the only one.
 func (c *chains) ensureJump(want Chain) (int, error) {
 	rules, err := c.rules(want.Table, want.Parent)
-	if err != nil {
+	if err != nil && !isNotExist(err) {
 		return 0, err
 	}
 	jump := "-j " + want.Name
@@ -181,7 +181,7 @@ func (c *chains) remove(place Chain) (int, error) {
 		return 0, err
 	}
 	rules, err := c.rules(place.Table, place.Parent)
-	if err != nil {
+	if err != nil && !isNotExist(err) {
 		return 0, err
 	}
 	changes, err := c.deleteRules(place.Table, place.Parent, rules, "-j "+place.Name, 0)
@@ -194,9 +194,11 @@ func (c *chains) remove(place Chain) (int, error) {
 	return changes + 1, nil
 }
 
+// isNotExist recognises a chain that is not there. iptables-nft calls it incompatible where its table is not there either;
+// one that really is refuses to be made.
 func isNotExist(err error) bool {
 	var e interface{ IsNotExist() bool }
-	return err != nil && errors.As(err, &e) && e.IsNotExist()
+	return err != nil && (errors.As(err, &e) && e.IsNotExist() || strings.Contains(err.Error(), "is incompatible, use 'nft' tool"))
 }
 
 // unknownToKernel recognises a target or table that the kernel does not have; everything else may be better the next time.
