@@ -45,10 +45,12 @@ func agentDirs(purpose string) (*agent, error) {
 
 func (a *agent) bpffs() string { return filepath.Join(a.dir, "bpf") }
 
-// config writes the agent's configuration: where it is, and what extra says; all else is the default.
-func (a *agent) config(extra map[string]any) error {
+// config writes the agent's configuration: where it is, and what extra says; all else is the default. It
+// takes the cgroup for the host's root: it must never attach anything above.
+func (a *agent) config(cg cgroup, extra map[string]any) error {
 	cfg := map[string]any{
-		"nodeName": nodeName, "source": "Files", "filesDirectory": filepath.Join(a.dir, "manifests"),
+		"cgroupRoot": string(cg),
+		"nodeName":   nodeName, "source": "Files", "filesDirectory": filepath.Join(a.dir, "manifests"),
 		"runDirectory": filepath.Join(a.dir, "run"), "bpffsRoot": a.bpffs(),
 		"uplinkInterfacePattern": "^" + uplink + "$", "overlay": "VXLAN",
 		"healthAddress": "", "metricsAddress": "",
@@ -75,8 +77,8 @@ func (a *agent) write(name string, value any) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// start runs the agent's binary in the namespace, off the measuring CPU.
-func (a *agent) start(binary string, node *namespace, cpu int) error {
+// start runs the agent's binary in the node's namespace and cgroup, off the measuring CPU.
+func (a *agent) start(binary string, node *namespace, cg cgroup, cpu int) error {
 	log, err := os.Create(filepath.Join(a.dir, "agent.log"))
 	if err != nil {
 		return err
@@ -89,7 +91,7 @@ func (a *agent) start(binary string, node *namespace, cpu int) error {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 0); err != nil { // of this thread: the agent gets no favours
 			return err
 		}
-		return startOff(cpu, a.cmd)
+		return cg.startIn("agent", a.cmd, func(cmd *exec.Cmd) error { return startOff(cpu, cmd) })
 	})
 	if err != nil {
 		a.cmd = nil

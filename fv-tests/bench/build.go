@@ -27,16 +27,40 @@ import (
 // A build mode carries services by objects from a directory, loaded without an agent. It answers
 // "what does this change to the datapath cost?": builds stand side by side in one run.
 
-// buildMode is given by -build name=directory, or name=tcx:directory to attach by TCX instead of
-// clsact.
+// buildMode is given by -build name=directory. tcx:directory attaches by TCX instead of clsact;
+// ctlb:directory finds services at connect time; both may stand before a directory.
 type buildMode struct {
-	dir string
+	dir  string // of the objects
+	tcx  bool
+	ctlb bool
+}
+
+func parseBuild(text string) buildMode {
+	m := buildMode{dir: text}
+	for {
+		kind, rest, _ := strings.Cut(m.dir, ":")
+		switch kind {
+		case "tcx":
+			m.tcx = true
+		case "ctlb":
+			m.ctlb = true
+		default:
+			return m
+		}
+		m.dir = rest
+	}
+}
+
+func (m buildMode) by() mechanism {
+	if m.ctlb {
+		return byConnect
+	}
+	return byPacket
 }
 
 // hand is a datapath that was put in place by hand.
 type hand struct {
-	dir     string // of the objects
-	tcx     bool
+	buildMode
 	bpffs   string
 	set     *maps.Set
 	clock   *features.Clock
@@ -44,11 +68,10 @@ type hand struct {
 }
 
 func (m buildMode) carry(_ context.Context, s *site, services int) (func() error, error) {
-	h := &hand{dir: m.dir}
-	if dir, ok := strings.CutPrefix(m.dir, "tcx:"); ok {
-		h.dir, h.tcx = dir, true
-	}
-	return h.close, errors.Join(s.addRoutes(), h.open(), h.install(), h.fill(s, services), h.attach(s))
+	h := &hand{buildMode: m}
+	err := errors.Join(s.addRoutes(), h.open())
+	s.bpffs = h.bpffs
+	return h.close, errors.Join(err, h.install(), h.fill(s, services), h.attach(s), h.attachConnect(s))
 }
 
 // open mounts a bpffs and makes the maps.
@@ -205,6 +228,9 @@ func (h *hand) fill(s *site, services int) error {
 		g.PSNATStart, g.PSNATCount = 20000, 10000
 		g.HostIP4, g.HostIP6 = layout.AnyFrom(nodeAddr[4]).W[0], layout.AnyFrom(nodeAddr[6]).W
 		g.Flags = uint32(layout.GFV4 | layout.GFV6)
+		if h.ctlb {
+			g.Flags |= uint32(layout.GFCTLB)
+		}
 	})
 	if err != nil {
 		return err
@@ -228,4 +254,58 @@ func (h *hand) fill(s *site, services int) error {
 		}
 	}
 	return fillServices(h.set, services, 1, nil)
+}
+
+// attachConnect puts the programs at connect time on the site's cgroup.
+func (h *hand) attachConnect(s *site) error {
+	if h.clock == nil || !h.ctlb {
+		return nil
+	}
+	cookie, err := s.node.cookie()
+	if err != nil {
+		return err
+	}
+	cg, err := attach.NewCgroup(string(s.cgroup), h.bpffs)
+	if err != nil {
+		return err
+	}
+	cfg := layout.CTLBConfig{
+		HostNetNS: cookie, HZ: h.clock.HZ, Flags: uint32(layout.CTLBUDP | layout.CTLBSetRetval | layout.CTLBNetNSCookie),
+	}
+	loaded := map[string]*load.Object{}
+	for _, hook := range load.CgroupHooks() {
+		if loaded[hook.Object] == nil {
+			o, err := h.load(hook.Object, cfg)
+			if err != nil {
+				return err
+			}
+			defer o.Close()
+			loaded[hook.Object] = o
+		}
+		program := loaded[hook.Object].Programs[hook.Program]
+		if program == nil {
+			return fmt.Errorf("%s: it has no program %s", hook.Object, hook.Program)
+		}
+		if err := cg.Attach(hook, program); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cookie is what BPF programs know the namespace by.
+func (n *namespace) cookie() (cookie uint64, err error) {
+	err = inNamespace(n.handle, func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("cookie of network namespace %s: %w", n.name, err)
+	}
+	return cookie, nil
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -18,19 +19,12 @@ type workload string
 const (
 	tcpShort       workload = "tcp_short"       // connect, one request and reply, close
 	tcpRR          workload = "tcp_rr"          // request and reply on an open connection
-	udpEstablished workload = "udp_established" // request and reply from one socket
+	udpEstablished workload = "udp_established" // request and reply by one socket, which is connected
+	udpUnconnected workload = "udp_unconnected" // the same by a socket that names its destination each time
 	udpNewFlow     workload = "udp_new_flow"    // request and reply, each from a new source port
+	httpClose      workload = "http_close"      // an HTTP request on a connection of its own
+	httpKeep       workload = "http_keep"       // an HTTP request on an open connection
 )
-
-// workloads in the order of the tables.
-var workloads = []workload{tcpShort, udpEstablished, udpNewFlow, tcpRR}
-
-func (w workload) title() string {
-	return map[workload]string{
-		tcpShort: "short TCP connections", tcpRR: "TCP_RR, open connection",
-		udpEstablished: "UDP, established", udpNewFlow: "UDP, new flow",
-	}[w]
-}
 
 // listener is the server socket that the workload talks to.
 func (w workload) listener() listener {
@@ -39,8 +33,15 @@ func (w workload) listener() listener {
 		return listeners[listenShort]
 	case tcpRR:
 		return listeners[listenRR]
+	case httpClose, httpKeep:
+		return crowdListeners[crowdHTTP]
 	}
 	return listeners[listenUDP]
+}
+
+// opens says whether each operation opens a flow of its own.
+func (w workload) opens() bool {
+	return w == tcpShort || w == udpNewFlow || w == httpClose
 }
 
 // Source ports of explicit binds: above the ephemeral range, which the slices of TCP use.
@@ -58,19 +59,23 @@ type client struct {
 	fd      int // the open socket, or -1
 	request [messageSize]byte
 	reply   [messageSize]byte
-	next    int // of the sources
+	from    sockaddr // of the reply
+	next    int      // of the sources
 	port    uint16
+	times   latencies
+	stop    chan struct{} // ends the watchdog
 
 	ops     atomic.Uint64
 	current atomic.Int64 // socket of the running operation, or -1
 }
 
 func newClient(kind workload, target netip.AddrPort, sources []netip.Addr) *client {
-	c := &client{kind: kind, target: newSockaddr(target.Addr(), target.Port()), fd: -1, port: firstPort}
+	c := &client{kind: kind, target: newSockaddr(target.Addr(), target.Port()), fd: -1, port: firstPort, stop: make(chan struct{})}
 	for _, s := range sources {
 		c.sources = append(c.sources, newSockaddr(s, 0))
 	}
 	c.current.Store(-1)
+	go c.watch(250 * time.Millisecond)
 	return c
 }
 
@@ -79,7 +84,7 @@ func (c *client) open() error {
 	switch c.kind {
 	case tcpRR:
 		return c.dial(unix.SOCK_STREAM)
-	case udpEstablished:
+	case udpEstablished, udpUnconnected:
 		return c.dial(unix.SOCK_DGRAM)
 	}
 	return nil
@@ -96,9 +101,11 @@ func (c *client) dial(typ int) error {
 		rawClose(fd)
 		return fmt.Errorf("bind: %w", e)
 	}
-	if e := rawConnect(fd, c.target); e != 0 {
-		rawClose(fd)
-		return fmt.Errorf("connect: %w", e)
+	if c.kind != udpUnconnected {
+		if e := rawConnect(fd, c.target); e != 0 {
+			rawClose(fd)
+			return fmt.Errorf("connect: %w", e)
+		}
 	}
 	if typ == unix.SOCK_STREAM {
 		if e := rawSetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); e != 0 {
@@ -110,16 +117,31 @@ func (c *client) dial(typ int) error {
 	return nil
 }
 
-func (c *client) close() {
+func (c *client) closeSocket() {
 	if c.fd >= 0 {
 		rawClose(c.fd)
 		c.fd = -1
 	}
 }
 
-// run repeats the workload's operation for d and returns how many succeeded and failed, and the
-// time that they took.
-func (c *client) run(d time.Duration) (ops, failed uint64, took time.Duration) {
+func (c *client) close() {
+	close(c.stop)
+	c.closeSocket()
+}
+
+// run repeats the workload's operation, first for warmup, which does not count, then for d.
+func (c *client) run(warmup, d time.Duration) sample {
+	if warmup > 0 {
+		c.repeat(warmup)
+	}
+	s := c.repeat(d)
+	c.current.Store(-1)
+	return s
+}
+
+func (c *client) repeat(d time.Duration) sample {
+	var s sample
+	c.times.reset()
 	start := time.Now()
 	for {
 		var ok bool
@@ -128,28 +150,34 @@ func (c *client) run(d time.Duration) (ops, failed uint64, took time.Duration) {
 			ok = c.shortConnection()
 		case udpNewFlow:
 			ok = c.newFlow()
+		case udpUnconnected:
+			ok = c.exchangeUnconnected()
 		default:
 			ok = c.exchange(c.fd)
 		}
 		c.ops.Add(1)
+		before := s.Took
+		s.Took = time.Since(start)
 		if ok {
-			ops++
+			s.Ops++
+			c.times.add(s.Took - before)
 		} else {
-			failed++
+			s.Failed++
 			c.reopen()
 		}
-		if took = time.Since(start); took >= d {
-			return ops, failed, took
+		if s.Took >= d {
+			s.P50, s.P99 = c.times.quantiles()
+			return s
 		}
 	}
 }
 
 // reopen replaces the lasting socket after an error on it: the watchdog may have shut it down.
 func (c *client) reopen() {
-	if c.kind == tcpShort || c.kind == udpNewFlow {
+	if c.kind.opens() {
 		return
 	}
-	c.close()
+	c.closeSocket()
 	_ = c.open() // if this fails so does the next operation, and it is tried again
 }
 
@@ -162,6 +190,17 @@ func (c *client) exchange(fd int) bool {
 	}
 	n, e = rawRecv(fd, c.reply[:])
 	return e == 0 && n == messageSize
+}
+
+// exchangeUnconnected names the destination of the request, and wants the reply from there.
+func (c *client) exchangeUnconnected() bool {
+	c.current.Store(int64(c.fd))
+	n, e := rawSendTo(c.fd, c.request[:], c.target)
+	if e != 0 || n != messageSize {
+		return false
+	}
+	n, e = rawRecvFrom(c.fd, c.reply[:], &c.from)
+	return e == 0 && n == messageSize && bytes.Equal(c.from.end(), c.target.end())
 }
 
 func (c *client) shortConnection() bool {
@@ -221,22 +260,15 @@ func (c *client) nextSource() *sockaddr {
 	return s
 }
 
-// idle tells the watchdog that no operation is running. It may be called on nil.
-func (c *client) idle() {
-	if c != nil {
-		c.current.Store(-1)
-	}
-}
-
 // watch ends operations that make no progress within the given time. It runs on a thread of its own
-// until stop is closed.
-func (c *client) watch(every time.Duration, stop <-chan struct{}) {
+// until the client is closed.
+func (c *client) watch(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	last, stalled := c.ops.Load(), 0
 	for {
 		select {
-		case <-stop:
+		case <-c.stop:
 			return
 		case <-tick.C:
 		}

@@ -27,6 +27,7 @@ import (
 const (
 	nameAttach    = "attach_pods_at_start"
 	nameChange    = "one_endpoint_change"
+	modeAgent     = "agent" // whatever finds the services
 	metricTime    = "time"
 	metricWrites  = "map_writes"
 	attachedPods  = 200
@@ -68,7 +69,7 @@ func (b *bench) attachAtStart(ctx context.Context, rounds int) error {
 	}
 	s := summarize(seconds)
 	b.results = append(b.results, result{
-		Name: nameAttach, Mode: modeFelix, Metric: metricTime, Value: s.median, Unit: "s", Q1: s.q1, Q3: s.q3, Rounds: s.n,
+		Name: nameAttach, Mode: modeAgent, Metric: metricTime, Value: s.median, Unit: "s", Q1: s.q1, Q3: s.q3, Rounds: s.n,
 	})
 	fmt.Printf("  %d pods programmed %.2f s after the agent's start (%.2f .. %.2f, %d starts)\n", attachedPods, s.median, s.q1, s.q3, s.n)
 	return nil
@@ -88,6 +89,11 @@ func attachOnce(ctx context.Context, o options, pods int) (took time.Duration, e
 	if err := node.setUpNode(); err != nil {
 		return 0, err
 	}
+	cg, err := newCgroup("attach")
+	defer func() { err = errors.Join(err, cg.remove()) }()
+	if err != nil {
+		return 0, err
+	}
 	a, err := agentDirs("attach")
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err != nil {
@@ -98,10 +104,10 @@ func attachOnce(ctx context.Context, o options, pods int) (took time.Duration, e
 			return 0, err
 		}
 	}
-	if err := errors.Join(a.config(nil), a.manifests(byAgent, byAgent)); err != nil {
+	if err := errors.Join(a.config(cg, nil), a.manifests(byAgent, byAgent)); err != nil {
 		return 0, err
 	}
-	if err := a.start(o.agent, node, -1); err != nil { // nothing is measured beside it: every CPU
+	if err := a.start(o.agent, node, cg, -1); err != nil { // nothing is measured beside it: every CPU
 		return 0, err
 	}
 	next := 0 // all before it are ready
@@ -186,12 +192,12 @@ func (b *bench) endpointChange() (err error) {
 		writes = append(writes, float64(set.Writes()-before))
 	}
 	took, wrote := summarize(micros), summarize(writes)
-	base := result{Name: nameChange, Mode: modeFelix, Services: changeAmong, Family: 4, Rounds: took.n}
+	base := result{Name: nameChange, Mode: modeAgent, Services: changeAmong, Family: 4, Rounds: took.n}
 	t, w := base, base
 	t.Metric, t.Unit, t.Value, t.Q1, t.Q3 = metricTime, "us", took.median, took.q1, took.q3
 	w.Metric, w.Unit, w.Value, w.Q1, w.Q3 = metricWrites, "1", wrote.median, wrote.q1, wrote.q3
 	b.results = append(b.results, t, w, result{
-		Name: "all_services_at_once", Mode: modeFelix, Services: changeAmong, Metric: metricTime, Value: full.Seconds(), Unit: "s",
+		Name: "all_services_at_once", Mode: modeAgent, Services: changeAmong, Metric: metricTime, Value: full.Seconds(), Unit: "s",
 		Q1: full.Seconds(), Q3: full.Seconds(), Rounds: 1,
 	})
 	fmt.Printf("  one endpoint of a service with %d ports among %d services: %.0f us, %.0f map writes (all services at once: %.2f s)\n",

@@ -6,13 +6,16 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/felix-lite/felix-lite/bpf-go/attach"
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/bpf-go/load"
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
 )
-
-const modeFelix = "felix-tc"
 
 // byAgent is how many services the agent itself programs in this mode. The others of a larger number
 // are written into its maps beside it: a packet can not tell, and the run is not a test of how fast
@@ -21,8 +24,9 @@ const byAgent = 10
 
 // felixMode carries services by the real agent.
 type felixMode struct {
-	agent string // binary
-	cpu   int
+	agent       string // binary
+	cpu         int
+	connectTime bool // services are found at connect time
 }
 
 func (m felixMode) carry(ctx context.Context, s *site, services int) (func() error, error) {
@@ -35,9 +39,14 @@ func (m felixMode) carry(ctx context.Context, s *site, services int) (func() err
 	}
 	// The agent finds nothing to repair while a benchmark runs, and its tables are large enough for what
 	// the workloads leave behind within the timeouts.
-	if err := a.config(map[string]any{"resyncInterval": "12h", "mapSizeConntrack": conntrackSize}); err != nil {
+	extra := map[string]any{"resyncInterval": "12h", "mapSizeConntrack": conntrackSize, "connectTimeLoadBalancing": "Disabled"}
+	if m.connectTime {
+		extra["connectTimeLoadBalancing"] = "Enabled"
+	}
+	if err := a.config(s.cgroup, extra); err != nil {
 		return a.close, err
 	}
+	s.bpffs = a.bpffs()
 	if err := a.manifests(services, byAgent); err != nil {
 		return a.close, err
 	}
@@ -46,10 +55,13 @@ func (m felixMode) carry(ctx context.Context, s *site, services int) (func() err
 			return a.close, err
 		}
 	}
-	if err := a.start(m.agent, s.node, m.cpu); err != nil {
+	if err := a.start(m.agent, s.node, s.cgroup, m.cpu); err != nil {
 		return a.close, err
 	}
 	if err := a.untilCarrying(ctx, s, services); err != nil {
+		return a.close, err
+	}
+	if err := a.untilComplete(ctx, s, m.connectTime); err != nil {
 		return a.close, err
 	}
 	if services > byAgent {
@@ -71,11 +83,11 @@ func (a *agent) untilCarrying(ctx context.Context, s *site, services int) error 
 	}
 	defer set.Close()
 	for _, f := range []family{4, 6} {
-		for _, l := range listeners {
-			key := maps.FrontendKey{Addr: measuredVIP(services, f), Port: l.servicePort, Proto: l.proto}
+		for _, p := range append(servicePortsOf(services, services/2, f), servicePortsOf(services, services/2+1, f)...) {
+			key := maps.FrontendKey{Addr: p.addr, Port: p.port, Proto: p.proto}
 			err := a.until(ctx, 60*time.Second, "frontend "+key.Addr.String(), func() (bool, string) {
 				v, found, err := set.Frontends.Lookup(key)
-				return err == nil && found && v.ClusterCount == 1, fmt.Sprintf("found %v, %+v, %v", found, v, err)
+				return err == nil && found && int(v.ClusterCount) == len(p.backends), fmt.Sprintf("found %v, %+v, %v", found, v, err)
 			})
 			if err != nil {
 				return err
@@ -84,6 +96,33 @@ func (a *agent) untilCarrying(ctx context.Context, s *site, services int) error 
 	}
 	return nil
 }
+
+// untilComplete waits until the programs at connect time stand on the site's cgroup, or the pair that
+// serves the node itself is up and routes lead to it.
+func (a *agent) untilComplete(ctx context.Context, s *site, connectTime bool) error {
+	if connectTime {
+		return a.until(ctx, 60*time.Second, "programs at connect time", func() (bool, string) {
+			links, err := attach.CgroupLinks(s.bpffs)
+			return err == nil && len(links) >= len(load.CgroupHooks()), fmt.Sprintf("%d links, %v", len(links), err)
+		})
+	}
+	return a.until(ctx, 60*time.Second, "routes to services by "+natIn, func() (bool, string) {
+		link, err := s.node.nl.LinkByName(natIn)
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, f := range []family{4, 6} {
+			routes, err := s.node.nl.RouteList(link, f.netlink())
+			if err != nil || !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Gw != nil }) {
+				return false, fmt.Sprintf("%d %s routes by %s, %v", len(routes), f, natIn, err)
+			}
+		}
+		return true, ""
+	})
+}
+
+// natIn is the interface that leads the node's own traffic to services to the programs of natOut.
+const natIn = "bpfin.cali"
 
 // addServices writes the services that the agent does not know, with ids that it does not use.
 func (a *agent) addServices(services int) error {
@@ -111,7 +150,13 @@ func fillServices(set *maps.Set, n int, first uint32, known map[maps.FrontendKey
 			}
 			for j, be := range p.backends {
 				backend := maps.BackendKey{Family: layout.FamilyOf(be.addr), SvcID: id, Ordinal: uint32(j)}
-				if err := set.Backends.Put(backend, maps.Backend{Addr: be.addr, Port: be.port, ID: uint32(j + 1), Weight: 1}); err != nil {
+				value := maps.Backend{Addr: be.addr, Port: be.port, ID: uint32(j + 1), Weight: 1}
+				if err := set.Backends.Put(backend, value); err != nil {
+					return err
+				}
+				backend.Ordinal = uint32(layout.BEByID) | value.ID
+				value.Flags = uint32(layout.BefCluster | layout.BefLocal)
+				if err := set.Backends.Put(backend, value); err != nil {
 					return err
 				}
 			}

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
 )
 
 // Protocol numbers of the services used here.
@@ -18,6 +20,14 @@ const (
 type family int
 
 func (f family) String() string { return fmt.Sprintf("v%d", int(f)) }
+
+// netlink is the kernel's number of the family.
+func (f family) netlink() int {
+	if f == 4 {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
 
 // The addresses are the same in every mode: each has namespaces of its own.
 var (

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names of namespaces and directories begin with the id of the process that made them: what a
+// The names of namespaces, cgroups and directories begin with the id of the process that made them: what a
 // killed run left behind is found by it and removed by the next run.
 
 // removeStale deletes what runs whose process is gone have left: agents, mounts, directories,
-// namespaces.
+// namespaces, cgroups.
 func removeStale() error {
 	var errs []error
 	for _, e := range entries(runDir) {
@@ -30,6 +30,13 @@ func removeStale() error {
 	for _, e := range entries(netnsDir) {
 		if stale(e, netnsPrefix) {
 			errs = append(errs, netns.DeleteNamed(e))
+		}
+	}
+	if mount, err := cgroupMount(); err == nil {
+		for _, e := range entries(mount) {
+			if stale(e, cgroupName) {
+				errs = append(errs, cgroup(filepath.Join(mount, e)).remove())
+			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

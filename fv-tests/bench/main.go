@@ -4,17 +4,17 @@
 // run on one machine.
 //
 // In: nothing but flags (and QUICK=1). Out: tables on screen, judged against the goals of the
-// project, and build/bench.json, a list of results. `make bench` calls it.
+// project, build/bench.json, a list of results, and plots of them. `make bench` calls it.
 //
-// Every mode (direct routing, felix-lite's TC programs, kube-proxy's nftables shape ...) exists side
-// by side in network namespaces of its own: a client pod, a node, a server pod. Client and server
+// Every mode (direct routing, felix-lite at connect time or by packet, kube-proxy's nftables shape ...)
+// exists side by side in network namespaces and a cgroup of its own: a client pod, a node, a server pod. Client and server
 // threads stand on one CPU, so what is measured is the pure CPU cost of an operation, not the
 // machine's idle wake-ups. Short slices alternate between the modes in shuffled order, each round's
 // rates are divided by that round's direct rate, and the median over many rounds is reported. The
 // same direct mode a second time (direct2) shows the noise. docs/performance.md explains the method.
 //
-// It must never touch an interface, route or rule outside the namespaces it made, and it removes
-// all of them, whatever happens.
+// It must never touch an interface, route or rule outside the namespaces it made, nor a cgroup above
+// those that it made, and it removes all of them, whatever happens.
 package main
 
 import (
@@ -46,6 +46,7 @@ type options struct {
 	skip      string
 	keep      bool
 	micro     bool
+	publish   string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -53,27 +54,28 @@ func parseOptions(args []string) (options, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.BoolVar(&o.quick, "quick", quickFromEnv(), "few modes and rounds, under two minutes (also QUICK=1)")
 	fs.StringVar(&o.modes, "modes", "", "comma-separated modes to measure, as name or name/services (default: all)")
-	fs.StringVar(&o.workloads, "workloads", "", "comma-separated workloads (default: all)")
+	fs.StringVar(&o.workloads, "workloads", "", "comma-separated scenarios (default: all)")
 	fs.StringVar(&o.families, "families", "4,6", "address families")
 	fs.StringVar(&o.out, "out", "build/bench.json", "file for the results")
 	fs.StringVar(&o.agent, "agent", "bin/felix-lite", "the agent's binary")
 	fs.StringVar(&o.builds, "build", "", "comma-separated name=directory of BPF objects to measure as modes, loaded without an agent")
 	fs.IntVar(&o.cpu, "cpu", -1, "CPU of client and server threads (default: the last)")
 	fs.BoolVar(&o.realtime, "realtime", true, "run client and server threads with real-time priority")
-	fs.IntVar(&o.minRounds, "min-rounds", 0, "rounds of each measurement at least (default 120, quick 24)")
-	fs.IntVar(&o.maxRounds, "max-rounds", 0, "rounds of each measurement at most (default 390, quick 30)")
+	fs.IntVar(&o.minRounds, "min-rounds", 0, "rounds of each measurement at least (default 120, quick 16)")
+	fs.IntVar(&o.maxRounds, "max-rounds", 0, "rounds of each measurement at most (default 390, quick 24)")
 	fs.DurationVar(&o.slice, "slice", 12*time.Millisecond, "how long one mode runs before the next")
 	fs.StringVar(&o.skip, "skip", "", "comma-separated parts to leave out: ratios, programs, control")
 	fs.BoolVar(&o.keep, "keep", false, "stop after set-up and wait for an interrupt: for looking around")
 	fs.BoolVar(&o.micro, "micro", false, "only run the builds of -build on single packets, without traffic")
+	fs.StringVar(&o.publish, "publish", "", "measure nothing: write the results of -out into this directory's performance.md and plots")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if o.minRounds == 0 {
-		o.minRounds = pick(o.quick, 24, 120)
+		o.minRounds = pick(o.quick, 16, 120)
 	}
 	if o.maxRounds == 0 {
-		o.maxRounds = max(o.minRounds, pick(o.quick, 30, 390))
+		o.maxRounds = max(o.minRounds, pick(o.quick, 24, 390))
 	}
 	return o, nil
 }

@@ -136,7 +136,7 @@ func runMicro(o options) error {
 	var names []string
 	for _, build := range strings.Split(o.builds, ",") {
 		if name, dir, ok := strings.Cut(build, "="); ok {
-			builds, names = append(builds, buildMode{dir}), append(names, name)
+			builds, names = append(builds, parseBuild(dir)), append(names, name)
 		}
 	}
 	return micro(builds, names, 300)
@@ -151,7 +151,7 @@ func micro(builds []buildMode, names []string, turns int) error {
 		}
 	}()
 	for i, m := range builds {
-		b := &microBuild{name: names[i], hand: &hand{dir: m.dir}, best: map[string]time.Duration{}}
+		b := &microBuild{name: names[i], hand: &hand{buildMode: m}, best: map[string]time.Duration{}}
 		all = append(all, b)
 		if err := b.set(); err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)

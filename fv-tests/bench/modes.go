@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 )
@@ -14,9 +13,11 @@ import (
 // mode is one dataplane with a number of services. New ones are added to allModes and nowhere else.
 type mode struct {
 	name     string
-	services int  // 0: clients talk to the pod itself
-	quick    bool // part of a quick run
-	programs bool // has programs of ours, whose runs can be counted
+	services int       // 0: clients talk to the pods themselves
+	by       mechanism // what must be seen to carry its traffic
+	quick    bool      // part of a quick run
+	groups   string    // the tables that it stands in: pod, host, crowd
+	agent    bool      // has an agent or programs of ours, whose runs can be counted
 	// carry makes a fresh site carry the services. What it starts beside the site is closed by the
 	// returned function, which is never nil.
 	carry func(ctx context.Context, s *site, services int) (closer func() error, err error)
@@ -28,24 +29,41 @@ const (
 	modeDirect2 = "direct2"
 )
 
+// Modes of the agent: how services are found.
+const (
+	modeCTLB = "felix-ctlb" // at connect time
+	modeTC   = "felix-tc"   // by packet
+)
+
 func allModes(o options) []mode {
-	felix := felixMode{agent: o.agent, cpu: o.cpu}
+	agent := func(name string, by mechanism, services int, quick bool, groups string) mode {
+		f := felixMode{agent: o.agent, cpu: o.cpu, connectTime: by == byConnect}
+		return mode{name: name, services: services, by: by, quick: quick, groups: groups, agent: true, carry: f.carry}
+	}
 	modes := []mode{
-		{name: modeDirect, quick: true, carry: carryDirect},
-		{name: modeDirect2, quick: true, carry: carryDirect},
-		{name: "redirect-limit", quick: true, carry: carryLimit},
-		{name: "redirect-limit-tcx", carry: carryLimitTCX},
-		{name: modeFelix, services: 10, quick: true, programs: true, carry: felix.carry},
-		{name: modeFelix, services: 30000, quick: true, programs: true, carry: felix.carry},
-		{name: "nftables", services: 10, quick: true, carry: carryNftables},
-		{name: "nftables", services: 1000, carry: carryNftables},
-		{name: "nftables", services: 10000, carry: carryNftables},
-		{name: "iptables", services: 10, carry: carryIptables},
-		{name: "iptables", services: 1000, carry: carryIptables},
+		{name: modeDirect, quick: true, groups: "pod host crowd", carry: carryDirect},
+		{name: modeDirect2, quick: true, groups: "pod host crowd", carry: carryDirect},
+		{name: "redirect-limit", by: byRedirect, quick: true, groups: "pod", carry: carryLimit},
+		{name: "redirect-limit-tcx", by: byRedirect, groups: "pod", carry: carryLimitTCX},
+		agent(modeCTLB, byConnect, 10, true, "pod host crowd"),
+		agent(modeCTLB, byConnect, 1000, false, "crowd"),
+		agent(modeCTLB, byConnect, 10000, false, "crowd"),
+		agent(modeCTLB, byConnect, 30000, true, "pod"),
+		agent(modeTC, byPacket, 10, true, "pod host crowd"),
+		agent(modeTC, byPacket, 1000, false, "crowd"),
+		agent(modeTC, byPacket, 10000, false, "crowd"),
+		agent(modeTC, byPacket, 30000, true, "pod"),
+		{name: "nftables", services: 10, by: byNetfilter, quick: true, groups: "pod host crowd", carry: carryNftables},
+		{name: "nftables", services: 1000, by: byNetfilter, groups: "pod crowd", carry: carryNftables},
+		{name: "nftables", services: 10000, by: byNetfilter, groups: "pod crowd", carry: carryNftables},
+		{name: "iptables", services: 10, by: byNetfilter, groups: "pod host crowd", carry: carryIptables},
+		{name: "iptables", services: 1000, by: byNetfilter, quick: true, groups: "pod crowd", carry: carryIptables},
+		{name: "iptables", services: 10000, by: byNetfilter, groups: "pod crowd", carry: carryIptables},
 	}
 	for _, build := range strings.Split(o.builds, ",") {
 		if name, dir, ok := strings.Cut(build, "="); ok {
-			modes = append(modes, mode{name: name, services: 10, programs: true, carry: buildMode{dir}.carry})
+			m := parseBuild(dir)
+			modes = append(modes, mode{name: name, services: 10, by: m.by(), groups: "pod crowd", agent: true, carry: m.carry})
 		}
 	}
 	return modes
@@ -61,15 +79,6 @@ func (m mode) label() string {
 
 // slug names the mode's site: part of a namespace's name.
 func (m mode) slug() string { return strings.ReplaceAll(m.label(), "/", "-") }
-
-// target is where clients of the mode connect to.
-func (m mode) target(f family, w workload) netip.AddrPort {
-	l := w.listener()
-	if m.services == 0 {
-		return netip.AddrPortFrom(serverAddr[f], l.targetPort)
-	}
-	return netip.AddrPortFrom(measuredVIP(m.services, f), l.servicePort)
-}
 
 // buildNames are the modes that -build asks for.
 func buildNames(o options) string {
@@ -112,6 +121,7 @@ type bench struct {
 	o       options
 	stages  []*stage
 	results []result
+	leftOut int // modes and measurements that did not work
 }
 
 // stage is a mode that is up.
@@ -136,7 +146,7 @@ func raise(ctx context.Context, o options, m mode) (*stage, error) {
 	if err != nil {
 		return st, err
 	}
-	st.worker, err = startWorker(ctx, workerConfig{
+	st.worker, err = startWorker(ctx, s.cgroup, workerConfig{
 		Client: s.client.path(), Server: s.server.path(), CPU: o.cpu, Realtime: o.realtime,
 		Listen: []string{serverAddr[4].String(), serverAddr[6].String()},
 	})

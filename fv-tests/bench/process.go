@@ -28,8 +28,8 @@ type process struct {
 // answerTimeout is how long a worker may take beyond the time it was told to run.
 const answerTimeout = 20 * time.Second
 
-// startWorker starts the worker of a site and waits until it is ready.
-func startWorker(ctx context.Context, cfg workerConfig) (*process, error) {
+// startWorker starts the worker of a site, in a cgroup below the site's, and waits until it is ready.
+func startWorker(ctx context.Context, cg cgroup, cfg workerConfig) (*process, error) {
 	arg, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,10 @@ func startWorker(ctx context.Context, cfg workerConfig) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := onThread(func() error { return startOff(cfg.CPU, cmd) }); err != nil {
+	err = onThread(func() error {
+		return cg.startIn("pods", cmd, func(cmd *exec.Cmd) error { return startOff(cfg.CPU, cmd) })
+	})
+	if err != nil {
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
 	p := &process{cmd: cmd, in: in, answers: make(chan []byte, 1)}

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -91,74 +93,130 @@ const (
 	metricRuns     = "runs_per_operation"
 )
 
-// programRuns measures what modes' programs cost while a workload runs: nanoseconds for each run, and
+// watched are the programs of one place whose costs are told together.
+type watched struct {
+	entrant
+	hook string // at connect time; "" for all TC programs of the node
+	ids  []ebpf.ProgramID
+}
+
+// name of the results: a hook's stand beside the scenario's own.
+func (w watched) name(s scenario) string {
+	if w.hook == "" {
+		return s.name
+	}
+	return w.hook + "/" + s.name
+}
+
+// programRuns measures what modes' programs cost while a scenario runs: nanoseconds for each run, and
 // runs for each operation. The modes take turns as they do for ratios, so that builds can be compared.
 // The kernel's statistics are on only meanwhile: they have a cost too.
-func (b *bench) programRuns(ctx context.Context, f family, w workload, rounds int) error {
-	var stages []*stage
-	var ids [][]ebpf.ProgramID
-	for _, st := range b.stages {
-		if !st.programs {
-			continue
-		}
-		if err := st.prepare(ctx, f, w); err != nil {
-			fmt.Printf("  %s %s: %s does not work: %v\n", w, f, st.label(), err)
-			continue
-		}
-		programs, err := st.site.node.attached()
-		if err != nil {
-			return fmt.Errorf("%s: %w", st.label(), err)
-		}
-		stages, ids = append(stages, st), append(ids, programs)
-	}
-	if len(stages) == 0 {
-		return nil
-	}
+func (b *bench) programRuns(ctx context.Context, s scenario, f family) error {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		return fmt.Errorf("enable program statistics: %w", err)
 	}
 	defer stats.Close()
-	perRun, perOp := make([][]float64, len(stages)), make([][]float64, len(stages))
-	for range rounds {
-		for _, i := range rand.Perm(len(stages)) {
-			sum, ops, err := stages[i].sampleRuns(ctx, ids[i], b.o.slice)
-			if err != nil {
-				return fmt.Errorf("%s %s: %s: %w", w, f, stages[i].label(), err)
+	var entrants []entrant
+	var all [][]watched
+	try := b.try(ctx, s, f)
+	for _, e := range b.entrants(s) {
+		if !e.agent || s.mapped && e.by != byConnect {
+			continue
+		}
+		if err := try(e); err != nil {
+			fmt.Printf("  %s %s: programs of %s are left out: %v\n", s.name, f, e.label(), err)
+			b.leftOut++
+			continue
+		}
+		w, err := e.watch()
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.label(), err)
+		}
+		entrants, all = append(entrants, e), append(all, w)
+	}
+	samples := map[string]*runSamples{}
+	for range pick(b.o.quick, 12, 60) {
+		for _, i := range rand.Perm(len(entrants)) {
+			if err := sampleRuns(ctx, all[i], b.o.slice, s, samples); err != nil {
+				return fmt.Errorf("%s %s: %s: %w", s.name, f, entrants[i].label(), err)
 			}
-			if sum.runs == 0 || ops == 0 {
-				continue // the machine gave the slice to others
-			}
-			perRun[i] = append(perRun[i], float64(sum.took)/float64(sum.runs))
-			perOp[i] = append(perOp[i], float64(sum.runs)/float64(ops))
 		}
 	}
-	for i, st := range stages {
-		ns, runs := summarize(perRun[i]), summarize(perOp[i])
-		base := result{Name: string(w), Mode: st.name, Services: st.services, Family: int(f), Rounds: ns.n}
-		cost, count := base, base
-		cost.Metric, cost.Unit, cost.Value, cost.Q1, cost.Q3 = metricNSPerRun, "ns", ns.median, ns.q1, ns.q3
-		count.Metric, count.Unit, count.Value, count.Q1, count.Q3 = metricRuns, "1", runs.median, runs.q1, runs.q3
-		b.results = append(b.results, cost, count)
-		fmt.Printf("  %-16s %s %-16s %.0f ns per run (%.0f .. %.0f), %.2f runs per operation\n",
-			w, f, st.label(), ns.median, ns.q1, ns.q3, runs.median)
+	for _, ws := range all {
+		for _, w := range ws {
+			b.recordRuns(w, s, f, samples[w.label()+w.name(s)])
+		}
 	}
 	return nil
 }
 
-// sampleRuns runs a prepared workload for a slice and returns what ran meanwhile.
-func (st *stage) sampleRuns(ctx context.Context, ids []ebpf.ProgramID, d time.Duration) (runCount, uint64, error) {
-	before, err := countRuns(ids)
+// watch lists an entrant's programs.
+func (e entrant) watch() ([]watched, error) {
+	ids, err := e.site.node.attached()
 	if err != nil {
-		return runCount{}, 0, err
+		return nil, err
 	}
-	a, err := st.worker.ask(ctx, request{Verb: "run", Duration: d})
+	out := []watched{{e, "", ids}}
+	hooks, err := e.connectPrograms()
+	for _, hook := range slices.Sorted(maps.Keys(hooks)) {
+		out = append(out, watched{e, hook, []ebpf.ProgramID{hooks[hook]}})
+	}
+	return out, err
+}
+
+// runSamples are what was seen of some programs, slice by slice.
+type runSamples struct{ perRun, perOp []float64 }
+
+// sampleRuns runs a prepared scenario for a slice and notes what ran meanwhile.
+func sampleRuns(ctx context.Context, ws []watched, d time.Duration, s scenario, samples map[string]*runSamples) error {
+	before := make([]runCount, len(ws))
+	for i, w := range ws {
+		var err error
+		if before[i], err = countRuns(w.ids); err != nil {
+			return err
+		}
+	}
+	a, err := ws[0].worker.ask(ctx, request{Verb: "run", Client: ws[0].client, Duration: d})
 	if err != nil {
-		return runCount{}, 0, err
+		return err
 	}
-	after, err := countRuns(ids)
-	if err != nil {
-		return runCount{}, 0, err
+	for i, w := range ws {
+		after, err := countRuns(w.ids)
+		if err != nil {
+			return err
+		}
+		runs, took := after.runs-before[i].runs, after.took-before[i].took
+		if runs == 0 || a.Ops == 0 {
+			continue // not this hook's scenario, or the machine gave the slice to others
+		}
+		key := w.label() + w.name(s)
+		if samples[key] == nil {
+			samples[key] = &runSamples{}
+		}
+		samples[key].perRun = append(samples[key].perRun, float64(took)/float64(runs))
+		samples[key].perOp = append(samples[key].perOp, float64(runs)/float64(a.Ops))
 	}
-	return runCount{after.runs - before.runs, after.took - before.took}, a.Ops, nil
+	return nil
+}
+
+// seldom is how many runs for each operation are not worth a line: those of sockets opened by the way.
+const seldom = 0.2
+
+func (b *bench) recordRuns(w watched, s scenario, f family, seen *runSamples) {
+	if seen == nil {
+		return
+	}
+	ns, runs := summarize(seen.perRun), summarize(seen.perOp)
+	if w.hook != "" && runs.median < seldom {
+		return
+	}
+	base := w.result(s, f)
+	base.Name, base.Rounds = w.name(s), ns.n
+	cost, count := base, base
+	cost.Metric, cost.Unit, cost.Value, cost.Q1, cost.Q3 = metricNSPerRun, "ns", ns.median, ns.q1, ns.q3
+	count.Metric, count.Unit, count.Value, count.Q1, count.Q3 = metricRuns, "1", runs.median, runs.q1, runs.q3
+	b.results = append(b.results, cost, count)
+	fmt.Printf("  %-28s %s %-18s %.0f ns per run (%.0f .. %.0f), %.2f runs per operation\n",
+		base.Name, f, w.label(), ns.median, ns.q1, ns.q3, runs.median)
 }

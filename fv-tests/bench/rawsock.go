@@ -41,6 +41,14 @@ func (s *sockaddr) setPort(port uint16) { binary.BigEndian.PutUint16(s.buf[2:], 
 
 func (s *sockaddr) domain() int { return int(binary.NativeEndian.Uint16(s.buf[0:])) }
 
+// end is the family-specific part that names the other end: port and address.
+func (s *sockaddr) end() []byte {
+	if s.domain() == unix.AF_INET {
+		return s.buf[2:8]
+	}
+	return s.buf[2:24]
+}
+
 func rawSocket(domain, typ int) (int, syscall.Errno) {
 	fd, _, e := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(domain), uintptr(typ|unix.SOCK_CLOEXEC), 0)
 	return int(fd), e
@@ -56,8 +64,8 @@ func rawConnect(fd int, s *sockaddr) syscall.Errno {
 	return e
 }
 
-func rawAccept(fd int) (int, syscall.Errno) {
-	n, _, e := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+func rawAccept(fd, flags int) (int, syscall.Errno) {
+	n, _, e := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, uintptr(flags|unix.SOCK_CLOEXEC), 0, 0)
 	return int(n), e
 }
 
@@ -91,4 +99,22 @@ func rawSetInt(fd, level, opt int, value int32) syscall.Errno {
 	_, _, e := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt),
 		uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
 	return e
+}
+
+func rawEpollCreate() (int, syscall.Errno) {
+	fd, _, e := syscall.RawSyscall(unix.SYS_EPOLL_CREATE1, unix.EPOLL_CLOEXEC, 0, 0)
+	return int(fd), e
+}
+
+// rawEpollAdd lets an epoll report a socket's events, with a number of the caller's.
+func rawEpollAdd(epoll, fd int, events uint32, number int) syscall.Errno {
+	ev := unix.EpollEvent{Events: events, Fd: int32(number)}
+	_, _, e := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), unix.EPOLL_CTL_ADD, uintptr(fd), uintptr(unsafe.Pointer(&ev)), 0, 0)
+	return e
+}
+
+// rawEpollWait waits for events; milliseconds may be -1: for ever.
+func rawEpollWait(epoll int, events []unix.EpollEvent, milliseconds int) (int, syscall.Errno) {
+	n, _, e := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(milliseconds), 0, 0)
+	return int(n), e
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"strconv"
 )
 
 // result is one figure of bench.json.
@@ -28,58 +28,54 @@ type result struct {
 
 // Metrics of results.
 const (
-	metricRatio = "ratio_to_direct"
-	metricRate  = "rate"
+	metricRatio    = "ratio_to_direct"
+	metricRate     = "rate"
+	metricP50      = "p50"
+	metricP99      = "p99"
+	metricP50Ratio = "p50_ratio_to_direct"
+	metricP99Ratio = "p99_ratio_to_direct"
 )
 
-func (b *bench) record(m mode, f family, w workload, o outcome, void bool) {
-	base := result{Name: string(w), Mode: m.name, Services: m.services, Family: int(f), Rounds: o.ratio.n, Failed: o.failed, Void: void}
-	ratio, rate := base, base
-	ratio.Metric, ratio.Value, ratio.Unit, ratio.Q1, ratio.Q3 = metricRatio, o.ratio.median, "1", o.ratio.q1, o.ratio.q3
-	rate.Metric, rate.Value, rate.Unit, rate.Q1, rate.Q3 = metricRate, o.rate.median, "1/s", o.rate.q1, o.rate.q3
-	b.results = append(b.results, ratio, rate)
+// record stores what rounds found about an entrant.
+func (b *bench) record(e entrant, s scenario, f family, o outcome, void bool) {
+	for _, m := range []struct {
+		metric, unit string
+		summary
+	}{
+		{metricRatio, "1", o.ratio}, {metricRate, "1/s", o.rate}, {metricP50, "us", o.p50}, {metricP99, "us", o.p99},
+		{metricP50Ratio, "1", o.p50ratio}, {metricP99Ratio, "1", o.p99ratio},
+	} {
+		r := e.result(s, f)
+		r.Metric, r.Unit, r.Value, r.Q1, r.Q3, r.Rounds = m.metric, m.unit, m.median, m.q1, m.q3, m.n
+		r.Failed, r.Void = o.failed, void
+		b.results = append(b.results, r)
+	}
 	note := ""
 	if o.failed > 0 {
 		note = fmt.Sprintf("  %d of %d failed", o.failed, o.failed+o.ops)
 	}
-	fmt.Printf("  %-16s %s %-16s %.3f +-%.3f  (%.3f .. %.3f, %d rounds)  %.0f/s%s\n",
-		w, f, m.label(), o.ratio.median, o.ratio.uncertainty(), o.ratio.q1, o.ratio.q3, o.ratio.n, o.rate.median, note)
+	fmt.Printf("  %-20s %s %-18s %.3f +-%.3f  (%.3f .. %.3f, %d rounds)  %.0f/s, p50 %.1f us, p99 %.1f us%s\n",
+		s.name, f, e.label(), o.ratio.median, o.ratio.uncertainty(), o.ratio.q1, o.ratio.q3, o.ratio.n, o.rate.median, o.p50.median, o.p99.median, note)
+}
+
+// recordMachine stores the load averages around the measurements.
+func (b *bench) recordMachine(before, after string) {
+	for metric, text := range map[string]string{"load_before": before, "load_after": after} {
+		if load, err := strconv.ParseFloat(text, 64); err == nil {
+			b.results = append(b.results, result{Name: "machine", Metric: metric, Value: load, Unit: "1", Q1: load, Q3: load, Rounds: 1})
+		}
+	}
 }
 
 // find returns a result, or nil.
-func (b *bench) find(name, mode string, services int, f family, metric string) *result {
-	for i := range b.results {
-		r := &b.results[i]
+func find(results []result, name, mode string, services int, f family, metric string) *result {
+	for i := range results {
+		r := &results[i]
 		if r.Name == name && r.Mode == mode && r.Services == services && r.Family == int(f) && r.Metric == metric {
 			return r
 		}
 	}
 	return nil
-}
-
-// printRatios prints one table for each family: modes down, workloads across.
-func (b *bench) printRatios(families []family) {
-	for _, f := range families {
-		fmt.Printf("\nratio to direct, IP%s (median of rounds, quartiles)\n%-16s", f, "")
-		for _, w := range workloads {
-			fmt.Printf(" | %-24s", w.title())
-		}
-		fmt.Println()
-		for _, st := range b.stages {
-			var cells []string
-			for _, w := range workloads {
-				cell := "-"
-				if r := b.find(string(w), st.name, st.services, f, metricRatio); r != nil {
-					cell = fmt.Sprintf("%.3f (%.3f .. %.3f)", r.Value, r.Q1, r.Q3)
-					if r.Void {
-						cell += " void"
-					}
-				}
-				cells = append(cells, fmt.Sprintf("%-24s", cell))
-			}
-			fmt.Printf("%-16s | %s\n", st.label(), strings.Join(cells, " | "))
-		}
-	}
 }
 
 // write stores the results.

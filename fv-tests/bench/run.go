@@ -7,16 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
 // run is the whole benchmark: set up every mode, measure, report, remove.
 func run(ctx context.Context, o options) (err error) {
+	if o.publish != "" {
+		results, err := readResults(o.out)
+		if err != nil {
+			return err
+		}
+		return publish(results, o.publish)
+	}
 	if os.Geteuid() != 0 {
 		return errors.New("needs root: it makes network namespaces and loads BPF programs")
 	}
@@ -50,21 +59,10 @@ func run(ctx context.Context, o options) (err error) {
 		<-ctx.Done()
 		return nil
 	}
+	before := readLoad()
 	for _, f := range families {
-		for _, w := range workloads {
-			if o.workloads != "" && !listed(o.workloads, string(w)) {
-				continue
-			}
-			if !o.skips("ratios") {
-				if err := b.ratios(ctx, f, w); err != nil {
-					return err
-				}
-			}
-			if !o.skips("programs") {
-				if err := b.programRuns(ctx, f, w, pick(o.quick, 20, 60)); err != nil {
-					return err
-				}
-			}
+		if err := b.measure(ctx, f); err != nil {
+			return err
 		}
 	}
 	if !o.skips("control") {
@@ -72,9 +70,44 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	b.printRatios(families)
+	b.recordMachine(before, readLoad())
+	b.printTables(families)
 	b.printGoals()
-	return b.write(o.out)
+	if b.leftOut > 0 {
+		fmt.Printf("\n%d modes or measurements were left out: see above\n", b.leftOut)
+	}
+	if err := b.write(o.out); err != nil {
+		return err
+	}
+	return drawAll(b.results, filepath.Join(filepath.Dir(o.out), "plots"))
+}
+
+// measure makes all measurements of one family.
+func (b *bench) measure(ctx context.Context, f family) error {
+	for _, s := range scenarios {
+		if !s.in(b.o, f) {
+			continue
+		}
+		if !b.o.skips("ratios") {
+			if err := b.ratios(ctx, s, f); err != nil {
+				return err
+			}
+		}
+		if !b.o.skips("programs") && s.width == 0 {
+			if err := b.programRuns(ctx, s, f); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range mappedScenarios {
+		if b.o.skips("programs") || b.o.workloads != "" && !listed(b.o.workloads, s.name) || f == 6 {
+			continue
+		}
+		if err := b.programRuns(ctx, s, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // raiseAll sets every mode up. One that cannot be is named and left out; the direct ones are needed.
@@ -84,6 +117,7 @@ func (b *bench) raiseAll(ctx context.Context, modes []mode) {
 		st, err := raise(ctx, b.o, m)
 		if err != nil {
 			fmt.Printf("  %-16s left out: %v\n", m.label(), errors.Join(err, st.close()))
+			b.leftOut++
 			if m.services == 0 {
 				return
 			}
@@ -94,66 +128,63 @@ func (b *bench) raiseAll(ctx context.Context, modes []mode) {
 	}
 }
 
-// ratios measures one workload in one family over all modes. A void measurement is repeated once.
-func (b *bench) ratios(ctx context.Context, f family, w workload) error {
+// ratios measures one scenario in one family over all modes. A void measurement is repeated once.
+func (b *bench) ratios(ctx context.Context, s scenario, f family) error {
+	warm, slice := s.slices(b.o)
+	p := plan{warmup: warm, slice: slice, minRounds: b.o.minRounds, maxRounds: b.o.maxRounds}
+	if s.width > 0 { // longer slices, of more operations each
+		p.minRounds, p.maxRounds = b.o.minRounds/2, max(b.o.minRounds/2, b.o.maxRounds/4)
+	}
 	for attempt := 1; ; attempt++ {
-		stages, contenders := b.prepare(ctx, f, w)
-		if len(contenders) < 2 {
-			return fmt.Errorf("%s %s: the direct modes do not work", w, f)
+		entrants, err := b.prepareCounted(ctx, s, f)
+		if err != nil {
+			return err
+		}
+		if len(entrants) < 2 || entrants[1].name != modeDirect2 {
+			return fmt.Errorf("%s %s: the direct modes do not work", s.name, f)
 		}
 		before := readLoad()
-		outcomes, err := measureRounds(ctx, contenders, b.o.slice, b.o.minRounds, b.o.maxRounds)
+		outcomes, err := measureRounds(ctx, contendersOf(entrants), p)
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", w, f, err)
+			return fmt.Errorf("%s %s: %w", s.name, f, err)
 		}
 		noise := outcomes[1].ratio.median - 1
 		void := noise > noiseLimit || noise < -noiseLimit
 		if void && attempt == 1 {
-			fmt.Printf("  %s %s: void, direct2 is off by %+.1f %% (load %s, now %s); measured again\n", w, f, 100*noise, before, readLoad())
+			fmt.Printf("  %s %s: void, direct2 is off by %+.1f %% (load %s, now %s); measured again\n", s.name, f, 100*noise, before, readLoad())
 			continue
 		}
 		if void {
-			fmt.Printf("  %s %s: void again, direct2 is off by %+.1f %%: not to be trusted\n", w, f, 100*noise)
+			fmt.Printf("  %s %s: void again, direct2 is off by %+.1f %%: not to be trusted\n", s.name, f, 100*noise)
 		}
-		for i, st := range stages {
-			b.record(st.mode, f, w, outcomes[i], void)
+		for i, e := range entrants {
+			b.record(e, s, f, outcomes[i], void)
 		}
 		return nil
 	}
 }
 
-// prepare makes every mode ready for a workload. A mode in which it does not
-// work is left out of this measurement, loudly.
-func (b *bench) prepare(ctx context.Context, f family, w workload) ([]*stage, []contender) {
-	var stages []*stage
-	var contenders []contender
-	for _, st := range b.stages {
-		if err := st.prepare(ctx, f, w); err != nil {
-			fmt.Printf("  %s %s: %s does not work: %v\n", w, f, st.label(), err)
-			continue
-		}
-		stages = append(stages, st)
-		contenders = append(contenders, contender{st.label(), func(ctx context.Context, d time.Duration) (uint64, uint64, time.Duration, error) {
-			a, err := st.worker.ask(ctx, request{Verb: "run", Warmup: warmup, Duration: d})
-			return a.Ops, a.Failed, a.Took, err
-		}})
+// prepareCounted prepares a scenario while the kernel counts the runs of programs; it does not while
+// anything is measured.
+func (b *bench) prepareCounted(ctx context.Context, s scenario, f family) ([]entrant, error) {
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return nil, fmt.Errorf("enable program statistics: %w", err)
 	}
-	return stages, contenders
+	defer stats.Close()
+	return b.prepare(s, f, b.try(ctx, s, f)), nil
 }
 
-// prepare tells the mode's client what it will do and tries it once.
-func (st *stage) prepare(ctx context.Context, f family, w workload) error {
-	var sources []string
-	for _, a := range clientSources(f) {
-		sources = append(sources, a.String())
+// contendersOf lets each entrant's client run in turn.
+func contendersOf(entrants []entrant) []contender {
+	var out []contender
+	for _, e := range entrants {
+		out = append(out, contender{e.label(), func(ctx context.Context, warmup, d time.Duration) (sample, error) {
+			a, err := e.worker.ask(ctx, request{Verb: "run", Client: e.client, Warmup: warmup, Duration: d})
+			return a.sample, err
+		}})
 	}
-	a, err := st.worker.ask(ctx, request{
-		Verb: "prepare", Workload: w, Target: st.target(f, w).String(), Sources: sources, Duration: 30 * time.Millisecond,
-	})
-	if err == nil && a.Ops == 0 {
-		err = fmt.Errorf("all of %d operations failed", a.Failed)
-	}
-	return err
+	return out
 }
 
 func parseFamilies(list string) ([]family, error) {

@@ -12,9 +12,20 @@ import (
 // messageSize is the payload of every request and reply.
 const messageSize = 64
 
-// serve starts a pinned thread with a listening socket for each family and listener and returns when
-// all listen.
+// serve starts a pinned thread with a listening socket for each family and listener, and one for all
+// backends of the crowd, and returns when all listen.
 func serve(cfg workerConfig) error {
+	ready := make(chan error, 1)
+	go func() {
+		if err := cfg.pin(cfg.Server); err != nil {
+			ready <- err
+			return
+		}
+		serveCrowd([]netip.Addr{zeroAddr(4), zeroAddr(6)}, ready)
+	}()
+	if err := <-ready; err != nil {
+		return err
+	}
 	for _, text := range cfg.Listen {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
@@ -58,6 +69,11 @@ func listen(addr netip.Addr, l listener) (int, error) {
 	if e := rawSetInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); e != 0 {
 		return 0, e
 	}
+	if addr.Is6() {
+		if e := rawSetInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); e != 0 {
+			return 0, e
+		}
+	}
 	if e := rawBind(fd, sa); e != 0 {
 		return 0, e
 	}
@@ -71,7 +87,7 @@ func listen(addr netip.Addr, l listener) (int, error) {
 func echoConnections(listener int) {
 	buf := make([]byte, 4*messageSize)
 	for {
-		fd, e := rawAccept(listener)
+		fd, e := rawAccept(listener, 0)
 		if e != 0 {
 			continue
 		}

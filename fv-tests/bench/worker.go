@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A worker is this binary again: client and server of one mode, two groups of threads in one process,
-// each group in its pod's network namespace. One process, so that changing places costs no switch of
+// A worker is this binary again: clients and servers of one mode, two groups of threads in one process,
+// the servers in their pod's network namespace, the clients in theirs or in the node's. One process, so that changing places costs no switch of
 // address spaces, which is no dataplane's business. It is told what to do by lines of JSON on its
 // standard input, answers each by one line, and ends when the input does. The measuring threads stand
 // on the measuring CPU; the Go runtime's own stay where the parent put the process, on the others.
@@ -36,20 +36,21 @@ type workerConfig struct {
 
 // request is one order to a worker.
 type request struct {
-	Verb     string        `json:"verb"` // prepare, run
+	Verb     string        `json:"verb"`   // prepare, run
+	Client   int           `json:"client"` // which one: a worker may have several
+	Where    string        `json:"where"`  // the client's network namespace, a path
 	Workload workload      `json:"workload"`
-	Target   string        `json:"target"`
+	Targets  []string      `json:"targets"`
 	Sources  []string      `json:"sources"`
+	Width    int           `json:"width"` // connections at a time; 0: one after the other
 	Warmup   time.Duration `json:"warmup"`
 	Duration time.Duration `json:"duration"`
 }
 
 // reply answers a request; the first one says that the worker is ready.
 type reply struct {
-	Error  string        `json:"error,omitempty"`
-	Ops    uint64        `json:"ops"`
-	Failed uint64        `json:"failed"`
-	Took   time.Duration `json:"took"`
+	Error string `json:"error,omitempty"`
+	sample
 }
 
 func workerMain(arg string) {
@@ -78,13 +79,8 @@ func worker(arg string, in io.Reader, out io.Writer) error {
 // change places when one waits.
 func (cfg workerConfig) pin(namespace string) error {
 	runtime.LockOSThread()
-	ns, err := netns.GetFromPath(namespace)
-	if err != nil {
-		return fmt.Errorf("open network namespace %s: %w", namespace, err)
-	}
-	defer ns.Close()
-	if err := netns.Set(ns); err != nil {
-		return fmt.Errorf("enter network namespace %s: %w", namespace, err)
+	if err := enter(namespace); err != nil {
+		return err
 	}
 	var set unix.CPUSet
 	set.Set(cfg.CPU)
@@ -103,22 +99,46 @@ func (cfg workerConfig) pin(namespace string) error {
 	return nil
 }
 
-// obey is the client's life.
+// enter moves the thread into a network namespace.
+func enter(path string) error {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	defer ns.Close()
+	if err := netns.Set(ns); err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", path, err)
+	}
+	return nil
+}
+
+// runner is a client of any kind.
+type runner interface {
+	open() error
+	run(warmup, d time.Duration) sample
+	close()
+}
+
+// placed is a client and where it makes its sockets.
+type placed struct {
+	runner
+	where string
+}
+
+// obey is the clients' life. They share the thread, which goes to where each of them is.
 func obey(in io.Reader, out io.Writer) error {
-	var c *client
-	var stop chan struct{}
-	end := func() {
-		if c != nil {
-			close(stop)
+	clients := map[int]placed{}
+	defer func() {
+		for _, c := range clients {
 			c.close()
 		}
-	}
-	defer func() { end() }()
+	}()
 	lines := bufio.NewReader(in)
 	answers := json.NewEncoder(out)
 	if err := answers.Encode(reply{}); err != nil {
 		return err
 	}
+	here := ""
 	for {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -132,45 +152,63 @@ func obey(in io.Reader, out io.Writer) error {
 			return fmt.Errorf("parse request: %w", err)
 		}
 		var a reply
-		switch r.Verb {
-		case "prepare":
-			end()
-			c = nil
-			fresh, err := prepare(r)
-			if err != nil {
-				a.Error = err.Error()
-				break
-			}
-			c, stop = fresh, make(chan struct{})
-			go c.watch(250*time.Millisecond, stop)
-			if err := c.open(); err != nil {
-				a.Error = err.Error()
-				break
-			}
-			a.Ops, a.Failed, a.Took = c.run(r.Duration)
-		case "run":
-			if c == nil {
-				a.Error = "not prepared"
-				break
-			}
-			if r.Warmup > 0 {
-				c.run(r.Warmup)
-			}
-			a.Ops, a.Failed, a.Took = c.run(r.Duration)
-		default:
-			a.Error = "unknown verb " + r.Verb
+		if err := serveRequest(clients, &here, r, &a.sample); err != nil {
+			a.Error = err.Error()
 		}
-		c.idle()
 		if err := answers.Encode(a); err != nil {
 			return err
 		}
 	}
 }
 
-func prepare(r request) (*client, error) {
-	target, err := netip.ParseAddrPort(r.Target)
-	if err != nil {
-		return nil, err
+// serveRequest does what was asked for.
+func serveRequest(clients map[int]placed, here *string, r request, s *sample) error {
+	if r.Verb == "prepare" {
+		if old, ok := clients[r.Client]; ok {
+			old.close()
+			delete(clients, r.Client)
+		}
+	}
+	c, ok := clients[r.Client]
+	where := c.where
+	if r.Verb == "prepare" {
+		where = r.Where
+	} else if !ok {
+		return errors.New("not prepared")
+	}
+	if where != *here {
+		if err := enter(where); err != nil {
+			return err
+		}
+		*here = where
+	}
+	switch r.Verb {
+	case "prepare":
+		fresh, err := newRunner(r)
+		if err != nil {
+			return err
+		}
+		clients[r.Client] = placed{fresh, where}
+		if err := fresh.open(); err != nil {
+			return err
+		}
+		*s = fresh.run(0, r.Duration)
+	case "run":
+		*s = c.run(r.Warmup, r.Duration)
+	default:
+		return fmt.Errorf("unknown verb %s", r.Verb)
+	}
+	return nil
+}
+
+func newRunner(r request) (runner, error) {
+	var targets []netip.AddrPort
+	for _, t := range r.Targets {
+		target, err := netip.ParseAddrPort(t)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, target)
 	}
 	var sources []netip.Addr
 	for _, s := range r.Sources {
@@ -180,8 +218,11 @@ func prepare(r request) (*client, error) {
 		}
 		sources = append(sources, a)
 	}
-	if len(sources) == 0 {
-		return nil, errors.New("no source address")
+	if len(sources) == 0 || len(targets) == 0 {
+		return nil, errors.New("no source or no target address")
 	}
-	return newClient(r.Workload, target, sources), nil
+	if r.Width > 0 {
+		return newCrowd(r.Workload, targets, sources, r.Width)
+	}
+	return newClient(r.Workload, targets[0], sources), nil
 }

@@ -16,8 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
-
-	agentconfig "github.com/felix-lite/felix-lite/felix-lite/config"
 )
 
 // The agents' health and metrics listeners, each in its node's namespace.
@@ -52,15 +50,6 @@ func (n *Node) agentConfig() (map[string]any, error) {
 		"mapSizeNATAffinity":       4096,
 		"mapSizeRoutes":            8192,
 		"mapSizeInterfaces":        1024,
-	}
-	known := map[string]bool{}
-	for _, s := range agentconfig.Settings() {
-		known[s.Name] = true
-	}
-	for _, name := range []string{"cgroupRoot", "connectTimeLoadBalancing"} {
-		if !known[name] {
-			delete(config, name)
-		}
 	}
 	maps.Copy(config, n.lab.Options.AgentConfig)
 	return config, nil

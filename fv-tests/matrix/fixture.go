@@ -253,8 +253,11 @@ func (c Cell) pathMTU(l *lab.Lab) int {
 	}
 	forwarded := c.From == FromOutside && (c.Backend == OtherNode || c.Backend == OtherHost) ||
 		c.From == FromNode && c.To == NodePortOther
+	// A service that the host asks by packet may have its backend anywhere: its route takes what any of
+	// the ways takes.
+	byRoute := c.From == FromNode && c.Connect != "" && c.To != NodePort && !c.atConnect()
 	pods := c.From == FromPod || c.From == FromMesh || c.Backend == SameNode || c.Backend == OtherNode
-	if forwarded || c.Site.Overlay == "VXLAN" && pods {
+	if forwarded || c.Site.Overlay == "VXLAN" && (pods || byRoute) {
 		return mtu - overhead
 	}
 	return mtu

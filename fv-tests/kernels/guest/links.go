@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // world is the network of the smoke test.
@@ -132,7 +133,6 @@ func (n *node) makeTunnel() error {
 		}
 	}
 	vxlan := &netlink.Vxlan{LinkAttrs: attrs(tunnel, podMTU), FlowBased: true, Port: vxlanPort, UDP6ZeroCSumRx: true}
-	vxlan.HardwareAddr = tunnelMAC
 	if err := netlink.LinkAdd(vxlan); err != nil {
 		return fmt.Errorf("make %s: %w", tunnel, err)
 	}
@@ -142,12 +142,13 @@ func (n *node) makeTunnel() error {
 	if err := setUp(tunnel); err != nil {
 		return err
 	}
-	if err := addAddresses(tunnel, hostPrefix(tunnelAddr4)); err != nil {
-		return err
-	}
 	link, err := netlink.LinkByName(tunnel)
 	if err != nil {
 		return err
+	}
+	// Of link scope: no packet for beyond the node may take it as its source.
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(hostPrefix(tunnelAddr4)), Scope: unix.RT_SCOPE_LINK}); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", tunnelAddr4, tunnel, err)
 	}
 	n.tunnelIndex = link.Attrs().Index
 	up, err := netlink.LinkByName(uplink)

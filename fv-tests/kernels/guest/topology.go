@@ -30,7 +30,7 @@ const (
 
 var (
 	hostMAC   = mac("ee:ee:ee:ee:ee:ee") // host side of every pod's veth
-	tunnelMAC = mac("02:fe:11:0c:00:01") // every node's tunnel device
+	tunnelMAC = mac("02:fe:11:0c:00:01") // of the tunnel's gateways; no device has it
 
 	gateway4       = netip.MustParseAddr("169.254.1.1") // a pod's default gateway
 	gateway6       = netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")
