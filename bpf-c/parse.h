@@ -45,12 +45,13 @@ INLINE int bad_packet(struct __sk_buff *skb, enum cali_counter reason)
 	return IS_TO && !FAIL_CLOSED ? pass(skb, CALI_COUNT_TO_STACK) : drop(skb, reason);
 }
 
-/* Fragments of workloads are not carried; the host's own are the kernel's to reassemble. */
+/* Fragments of workloads are not carried; the host's own are the kernel's to reassemble, but where it would
+ * only send them round: back into the pair. */
 INLINE int fragment_verdict(struct __sk_buff *skb, const struct pkt *p)
 {
 	struct cali_route_value *rt;
 
-	if (FAIL_CLOSED)
+	if (FAIL_CLOSED || (IS_NAT && IS_FROM))
 		return drop(skb, CALI_DROP_FRAGMENT);
 	rt = route_lookup(&p->dst);
 	if (IS_FROM && rt && (rt->flags & CALI_RT_WORKLOAD))

@@ -152,6 +152,7 @@ var viaNAT = []fixture{
 				counted: counters{layout.DropUnknownFlow},
 			},
 			{at: "from_nat", send: ping("node1", "vip"), want: dropped, counted: counters{layout.DropNoRoute}},
+			{at: "from_nat", send: udp("node1:45000", "vip:53").fragment(moreFragments), want: dropped, counted: counters{layout.DropFragment}},
 		},
 	},
 }
