@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package socketlb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/vishvananda/netns"
+
+	"github.com/felix-lite/felix-lite/bpf-go/attach"
+	"github.com/felix-lite/felix-lite/bpf-go/features"
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/bpf-go/load"
+	"github.com/felix-lite/felix-lite/bpf-go/maps"
+	"github.com/felix-lite/felix-lite/felix-lite/endpoints/files"
+	"github.com/felix-lite/felix-lite/felix-lite/model"
+)
+
+// closingTime is how long hooks that serve what was begun stay when they are not wanted any more: sockets that
+// an earlier run balanced go on to show the service for so long.
+const closingTime = 2 * time.Minute
+
+// Options of NewManager.
+type Options struct {
+	Mode Mode
+	// CgroupRoot is the cgroup to attach to; "" means the host's root, which is looked for.
+	CgroupRoot string
+	BPFFSRoot  string
+	IPv4, IPv6 bool
+	Features   *features.Set
+	HZ         uint32 // jiffies a second
+	// Maps are the node's maps. A resize replaces them: see Reload.
+	Maps *maps.Set
+	// Namespace is the host's network namespace.
+	Namespace netns.NsHandle
+	// Command starts this binary's Probe.
+	Command []string
+	Now     func() time.Time
+	Log     *logrus.Entry
+}
+
+// Manager keeps hooks, constants and opt-outs as they should be. All methods but those of Results' channel are
+// for one goroutine.
+type Manager struct {
+	o      Options
+	plan   Plan
+	log    *logrus.Entry
+	cgroup *attach.Cgroup
+
+	attached map[string]bool // hooks that carry programs of this run
+	earlier  map[string]bool // hooks that carry those of an earlier run
+	dirty    bool            // hooks are to be looked at
+	hostID   uint64          // cookie of the host's network namespace; 0: not known
+	loaded   layout.CTLBConfig
+	failure  error
+	retry    backoff
+	closing  time.Time // when unwanted hooks that close are detached
+
+	tested  bool // the self-test has been passed
+	testing bool
+	failed  error // of the self-test
+	retest  backoff
+	results chan Result
+
+	opt optState
+}
+
+// NewManager looks at what an earlier run has left; it attaches nothing yet.
+func NewManager(o Options) (*Manager, error) {
+	m := &Manager{o: o, log: o.Log.WithField("component", "socket-lb"), dirty: true, attached: map[string]bool{},
+		earlier: map[string]bool{}, results: make(chan Result, 1), opt: newOptState()}
+	m.plan = PlanFor(o.Mode, o.Features.Has, o.IPv4, o.IPv6)
+	links, err := attach.CgroupLinks(o.BPFFSRoot)
+	if err != nil {
+		return nil, fmt.Errorf("programs at connect time of an earlier run: %w", err)
+	}
+	for _, l := range links {
+		m.earlier[l.Hook] = true
+	}
+	if o.Features.Has(features.NetnsCookie) {
+		// Before Linux 5.14 only the self-test can tell.
+		if m.hostID, err = netNSCookie(o.Namespace); err != nil {
+			m.hostID = 0
+		}
+	}
+	return m, nil
+}
+
+// Plan is what the mode comes to on this kernel.
+func (m *Manager) Plan() Plan { return m.plan }
+
+// Ensure brings hooks and opt-outs nearer to what they should be. fallbackServes says that host traffic that is
+// not balanced at connect time is, packet by packet: hooks of an earlier run that served it are not changed
+// before that is so.
+func (m *Manager) Ensure(ctx context.Context, fallbackServes bool) {
+	now := m.o.Now()
+	if (m.dirty || len(m.earlier) > 0) && m.retry.due(now) && (!m.plan.Fallback || fallbackServes || len(m.earlier) == 0) {
+		m.setFailure(m.hooks(now))
+	}
+	m.test(ctx, now)
+	m.ensureOptOuts(now)
+}
+
+// hooks attaches what is wanted, and then detaches what an earlier run has left and is not.
+func (m *Manager) hooks(now time.Time) error {
+	if m.dirty && m.plan.Balances() {
+		if err := m.attach(); err != nil {
+			return err
+		}
+	}
+	m.dirty = false
+	if m.closing.IsZero() {
+		m.closing = now.Add(closingTime)
+	}
+	var errs []error
+	for hook := range m.earlier {
+		if m.attached[hook] {
+			delete(m.earlier, hook)
+			continue
+		}
+		if !opening(hook) && now.Before(m.closing) {
+			continue
+		}
+		if err := attach.DetachCgroup(m.o.BPFFSRoot, hook); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(m.earlier, hook)
+		m.log.WithField("hook", hook).Info("program at connect time removed")
+	}
+	return errors.Join(errs...)
+}
+
+// attach loads the programs and puts them on their hooks, in place of those that stand there.
+func (m *Manager) attach() error {
+	if m.cgroup == nil {
+		root := m.o.CgroupRoot
+		if root == "" {
+			var err error
+			if root, err = FindCgroupRoot(); err != nil {
+				return err
+			}
+		}
+		c, err := attach.NewCgroup(root, m.o.BPFFSRoot)
+		if err != nil {
+			return err
+		}
+		removeProbeCgroups(root)
+		m.cgroup = c
+	}
+	cfg := layout.CTLBConfig{HostNetNS: m.hostID, HZ: m.o.HZ, Flags: uint32(m.plan.Flags)}
+	programs, err := load.Cgroup(m.plan.Hooks, cfg, m.o.Maps.Raw())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, p := range programs {
+			p.Close()
+		}
+	}()
+	for _, h := range order(m.plan.Hooks) {
+		if err := m.cgroup.Attach(h, programs[h.Name]); err != nil {
+			return err
+		}
+		m.attached[h.Name] = true
+	}
+	if m.loaded != cfg {
+		m.log.WithFields(logrus.Fields{"cgroup": m.cgroup.Path(), "mode": string(m.o.Mode), "hooks": len(m.plan.Hooks)}).
+			Info("sockets are balanced at connect time")
+	}
+	m.loaded = cfg
+	return nil
+}
+
+// order puts the hooks that serve what was begun before those that begin: a reply never comes to a socket
+// that can not be told whose it is.
+func order(hooks []load.CgroupHook) (ordered []load.CgroupHook) {
+	for _, first := range []bool{false, true} {
+		for _, h := range hooks {
+			if opening(h.Name) == first {
+				ordered = append(ordered, h)
+			}
+		}
+	}
+	return ordered
+}
+
+func (m *Manager) setFailure(err error) {
+	now := m.o.Now()
+	if err == nil {
+		if m.failure != nil {
+			m.log.Info("programs at connect time are in place now")
+		}
+		m.failure = nil
+		m.retry.succeeded()
+		return
+	}
+	delay := m.retry.failed(now)
+	if m.failure == nil || m.failure.Error() != err.Error() {
+		m.log.WithError(err).WithField("retry", delay.Round(time.Millisecond).String()).
+			Error("programs at connect time could not be attached: services are balanced packet by packet")
+	}
+	m.failure = err
+}
+
+// Resync has the hooks compared with the kernel in the next pass: another may have removed a pin.
+func (m *Manager) Resync() {
+	links, err := attach.CgroupLinks(m.o.BPFFSRoot)
+	if err != nil {
+		m.log.WithError(err).Warn("programs at connect time could not be compared with what they should be")
+		return
+	}
+	there := map[string]attach.CgroupLink{}
+	for _, l := range links {
+		there[l.Hook] = l
+	}
+	for hook := range m.attached {
+		if l, ok := there[hook]; !ok || l.CgroupID == 0 {
+			m.log.WithField("hook", hook).Warn("program at connect time was removed by somebody else, attaching it again")
+			m.dirty = true
+		}
+	}
+	m.opt.dirty = true
+}
+
+// Reload has the programs loaded anew in the next pass, because maps were replaced.
+func (m *Manager) Reload() { m.dirty = m.dirty || m.plan.Balances() }
+
+// Objects takes in changes of pods and namespaces.
+func (m *Manager) Objects(changes []model.Change) {
+	m.opt.dirty = m.opt.known.apply(changes) || m.opt.dirty
+}
+
+// Files takes in changes of endpoint files.
+func (m *Manager) Files(batch files.Batch) {
+	m.opt.dirty = m.opt.known.files(batch) || m.opt.dirty
+}
+
+// AllowPrune says that every source has told all it has: opt-outs that nobody wants may be removed.
+func (m *Manager) AllowPrune() { m.opt.prune, m.opt.dirty = true, true }
+
+// Next is when Ensure has something to do again; false: when something changes.
+func (m *Manager) Next() (time.Time, bool) {
+	next, ok := time.Time{}, false
+	consider := func(at time.Time, due bool) {
+		if due && (!ok || at.Before(next)) {
+			next, ok = at, true
+		}
+	}
+	consider(m.retry.waiting())
+	consider(m.retest.waiting())
+	consider(m.opt.retry.waiting())
+	consider(m.closing, len(m.earlier) > 0 && !m.closing.IsZero())
+	return next, ok
+}
+
+// Balancing reports whether sockets are balanced, or will be after the next Ensure: TC is to look for what they
+// asked for.
+func (m *Manager) Balancing() bool {
+	for hook := range m.earlier {
+		if kind, _ := split(hook); kind == "connect" {
+			return true
+		}
+	}
+	return m.plan.Balances()
+}
+
+// FallbackNeeded reports whether host traffic must be balanced packet by packet: because of the mode or the
+// kernel, or because attaching or the self-test has failed. known is false until that has been found out.
+func (m *Manager) FallbackNeeded() (needed, known bool) {
+	switch {
+	case m.plan.Fallback, m.failure != nil, m.failed != nil:
+		return true, true
+	case !m.tested:
+		return false, false
+	}
+	return false, true
+}
+
+// State is what people are told.
+type State struct {
+	Mode     string   `json:"mode"`
+	Cgroup   string   `json:"cgroup,omitempty"`
+	Hooks    []string `json:"hooks,omitempty"` // with programs of this run
+	Leaving  []string `json:"leaving,omitempty"`
+	SelfTest string   `json:"selfTest,omitempty"` // passed, failed, pending
+	Fallback bool     `json:"fallback"`
+	Why      string   `json:"why,omitempty"`
+	Missing  []string `json:"missing,omitempty"` // features of the kernel
+	OptedOut int      `json:"optedOut"`          // network namespaces
+}
+
+// Problem is what is wrong, and nil if nothing is.
+func (m *Manager) Problem() error { return errors.Join(m.failure, m.failed, m.opt.failure) }
+
+// State returns what people are told.
+func (m *Manager) State() State {
+	s := State{Mode: string(m.o.Mode), OptedOut: len(m.opt.written), Why: m.plan.Why}
+	s.Fallback, _ = m.FallbackNeeded()
+	if m.cgroup != nil {
+		s.Cgroup = m.cgroup.Path()
+	}
+	for _, h := range load.CgroupHooks() {
+		if m.attached[h.Name] {
+			s.Hooks = append(s.Hooks, h.Name)
+		} else if m.earlier[h.Name] {
+			s.Leaving = append(s.Leaving, h.Name)
+		}
+	}
+	for _, f := range m.plan.Missing {
+		s.Missing = append(s.Missing, string(f))
+	}
+	if m.plan.Balances() {
+		switch {
+		case m.failed != nil:
+			s.SelfTest = "failed"
+		case m.tested:
+			s.SelfTest = "passed"
+		default:
+			s.SelfTest = "pending"
+		}
+	}
+	var why []string
+	for _, w := range []string{m.plan.Why, text(m.failure), text(m.failed)} {
+		if w != "" {
+			why = append(why, w)
+		}
+	}
+	s.Why = strings.Join(why, "; ")
+	return s
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// lookup reads what the programs have noted of a probe's socket.
+func (m *Manager) lookup(cookie uint64) (netNS uint64, found bool, err error) {
+	return m.o.Maps.SocketProbes.Lookup(cookie)
+}

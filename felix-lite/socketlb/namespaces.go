@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package socketlb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/felix-lite/felix-lite/bpf-go/features"
+)
+
+// optState keeps the map of opt-outs as the annotations want it.
+type optState struct {
+	known   *optOuts
+	dirty   bool
+	prune   bool              // what nobody wants is removed
+	read    bool              // what an earlier run wrote is in written
+	written map[uint64]bool   // cookies in the map
+	cookies map[string]nsFile // by path
+	failure error
+	retry   backoff
+}
+
+// nsFile is the network namespace that a path meant when it was last opened.
+type nsFile struct {
+	inode  uint64
+	cookie uint64
+}
+
+func newOptState() optState {
+	return optState{known: newOptOuts(), dirty: true, written: map[uint64]bool{}, cookies: map[string]nsFile{}}
+}
+
+// ensureOptOuts writes what is missing in the map, and removes what is too much once every source has told all.
+func (m *Manager) ensureOptOuts(now time.Time) {
+	o := &m.opt
+	if !o.dirty || !m.plan.Balances() || !o.retry.due(now) {
+		return
+	}
+	err := m.writeOptOuts()
+	if err == nil {
+		o.dirty, o.failure = false, nil
+		o.retry.succeeded()
+		return
+	}
+	delay := o.retry.failed(now)
+	if o.failure == nil || o.failure.Error() != err.Error() {
+		m.log.WithError(err).WithField("retry", delay.Round(time.Millisecond).String()).
+			Warn("a pod has opted out of balancing at connect time and is balanced nevertheless")
+	}
+	o.failure = err
+}
+
+func (m *Manager) writeOptOuts() error {
+	o := &m.opt
+	if !o.read {
+		if err := m.o.Maps.SocketOff.All(func(cookie uint64, _ uint32) bool { o.written[cookie] = true; return true }); err != nil {
+			return err
+		}
+		o.read = true
+	}
+	wanted := map[uint64]bool{}
+	var errs []error
+	paths := o.known.paths()
+	if len(paths) > 0 && !m.o.Features.Has(features.NetnsCookie) {
+		errs, paths = append(errs, m.o.Features.Require(features.NetnsCookie)), nil
+	}
+	current := map[string]nsFile{}
+	for _, path := range paths {
+		f, err := m.cookieOf(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the pod is on its way out
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		current[path], wanted[f.cookie] = f, true
+		if !o.written[f.cookie] {
+			if err := m.o.Maps.SocketOff.Put(f.cookie, 1); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			o.written[f.cookie] = true
+		}
+	}
+	o.cookies = current
+	for cookie := range o.written {
+		if wanted[cookie] || !o.prune {
+			continue
+		}
+		if err := m.o.Maps.SocketOff.Remove(cookie); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(o.written, cookie)
+	}
+	return errors.Join(errs...)
+}
+
+// cookieOf finds the cookie of the network namespace at path.
+func (m *Manager) cookieOf(path string) (nsFile, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return nsFile{}, fmt.Errorf("network namespace %s: %w", path, err)
+	}
+	if f, ok := m.opt.cookies[path]; ok && f.inode == st.Ino {
+		return f, nil
+	}
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return nsFile{}, fmt.Errorf("network namespace %s: %w", path, err)
+	}
+	defer ns.Close()
+	cookie, err := netNSCookie(ns)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		if m.cgroup == nil {
+			return nsFile{}, nil // nothing is balanced
+		}
+		// Before Linux 5.14 only the programs can tell.
+		cookie, err = m.prober().run(context.Background(), path, m.families()[:1])
+	}
+	if err == nil && cookie == m.hostID {
+		err = errors.New("it is the host's, which can not opt out")
+	}
+	if err != nil {
+		return nsFile{}, fmt.Errorf("network namespace %s: %w", path, err)
+	}
+	return nsFile{inode: st.Ino, cookie: cookie}, nil
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package socketlb
+
+import (
+	"context"
+	"time"
+
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
+)
+
+// Result is what a self-test has found.
+type Result struct {
+	netNS uint64 // cookie of the host's network namespace, as the programs see it
+	err   error
+}
+
+// Results is where self-tests send what they have found: give it to OnResult.
+func (m *Manager) Results() <-chan Result { return m.results }
+
+// test starts the self-test where the programs are in place and it has not been passed.
+func (m *Manager) test(ctx context.Context, now time.Time) {
+	if m.tested || m.testing || m.cgroup == nil || m.failure != nil || len(m.attached) == 0 || !m.retest.due(now) {
+		return
+	}
+	m.testing = true
+	p, families := m.prober(), m.families()
+	go func() {
+		netNS, err := p.run(ctx, "", families)
+		m.results <- Result{netNS, err} // has room for the one that may be under way
+	}()
+}
+
+// OnResult takes in what a self-test has found.
+func (m *Manager) OnResult(r Result) {
+	m.testing = false
+	if r.err != nil {
+		delay := m.retest.failed(m.o.Now())
+		if m.failed == nil || m.failed.Error() != r.err.Error() {
+			m.log.WithError(r.err).WithField("retry", delay.Round(time.Millisecond).String()).
+				Error("self-test failed: sockets of this node are not balanced at connect time, services are balanced packet by packet")
+		}
+		m.failed = r.err
+		return
+	}
+	if m.failed != nil {
+		m.log.Info("self-test passed: sockets are balanced at connect time")
+	}
+	m.failed = nil
+	m.retest.succeeded()
+	if m.hostID == 0 && r.netNS != 0 {
+		// A kernel that tells the cookie to programs alone: now it can be their constant.
+		m.hostID, m.dirty = r.netNS, true
+	}
+	m.tested = true
+}
+
+func (m *Manager) prober() *prober {
+	return &prober{root: m.cgroup.Path(), ns: m.o.Namespace, command: m.o.Command, lookup: m.lookup}
+}
+
+func (m *Manager) families() (families []layout.Family) {
+	if m.o.IPv4 {
+		families = append(families, layout.FamilyV4)
+	}
+	if m.o.IPv6 {
+		families = append(families, layout.FamilyV6)
+	}
+	return families
+}
+
+// Close waits for a self-test that is under way. What is attached stays.
+func (m *Manager) Close() {
+	if m.testing {
+		<-m.results
+		m.testing = false
+	}
+}
