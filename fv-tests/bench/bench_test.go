@@ -46,21 +46,24 @@ func TestUncertaintyShrinksWithTheRootOfTheRounds(t *testing.T) {
 
 // fake is a contender whose operations take a fixed time.
 func fake(name string, each time.Duration, turns *[]string) contender {
-	return contender{name, func(_ context.Context, d time.Duration) (uint64, uint64, time.Duration, error) {
+	return contender{name, func(_ context.Context, _, d time.Duration) (sample, error) {
 		*turns = append(*turns, name)
-		return uint64(d / each), 0, d, nil
+		return sample{Ops: uint64(d / each), Took: d, P50: each, P99: 2 * each}, nil
 	}}
 }
 
 func TestRoundsCompareEveryModeWithTheFirst(t *testing.T) {
 	var turns []string
 	cs := []contender{fake("direct", time.Microsecond, &turns), fake("half", 2*time.Microsecond, &turns)}
-	out, err := measureRounds(t.Context(), cs, 12*time.Millisecond, 16, 64)
+	out, err := measureRounds(t.Context(), cs, plan{time.Millisecond, 12 * time.Millisecond, 16, 64})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out[0].ratio.median != 1 || out[1].ratio.median != 0.5 {
 		t.Errorf("ratios %v and %v, want 1 and 0.5", out[0].ratio.median, out[1].ratio.median)
+	}
+	if out[1].p50ratio.median != 2 || out[1].p99.median != 4 {
+		t.Errorf("p50 is %v times direct's and p99 %v us, want 2 and 4", out[1].p50ratio.median, out[1].p99.median)
 	}
 	if out[1].ratio.n != 16 {
 		t.Errorf("%d rounds, want the minimum when nothing is noisy", out[1].ratio.n)
@@ -80,11 +83,11 @@ func TestRoundsCompareEveryModeWithTheFirst(t *testing.T) {
 func TestRoundsGoOnWhileTheRatioIsUncertain(t *testing.T) {
 	var turns []string
 	n := 0
-	noisy := contender{"noisy", func(_ context.Context, d time.Duration) (uint64, uint64, time.Duration, error) {
+	noisy := contender{"noisy", func(_ context.Context, _, d time.Duration) (sample, error) {
 		n++
-		return uint64(100000 + 100000*(n%2)), 0, d, nil
+		return sample{Ops: uint64(100000 + 100000*(n%2)), Took: d, P50: time.Microsecond}, nil
 	}}
-	out, err := measureRounds(t.Context(), []contender{fake("direct", time.Microsecond, &turns), noisy}, 200*time.Millisecond, 8, 40)
+	out, err := measureRounds(t.Context(), []contender{fake("direct", time.Microsecond, &turns), noisy}, plan{slice: 200 * time.Millisecond, minRounds: 8, maxRounds: 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +96,11 @@ func TestRoundsGoOnWhileTheRatioIsUncertain(t *testing.T) {
 	}
 }
 
-func TestTheMeasuredServiceStandsInTheMiddle(t *testing.T) {
+func TestTheMeasuredServicesStandInTheMiddle(t *testing.T) {
 	for _, f := range []family{4, 6} {
 		for _, n := range []int{10, 1000} {
 			ports := fleet(n, f)
-			if len(ports) != n-1+len(listeners) {
+			if len(ports) != n-2+len(listeners)+len(crowdListeners) {
 				t.Fatalf("%d service ports for %d services", len(ports), n)
 			}
 			seen := map[string]bool{}
@@ -113,6 +116,9 @@ func TestTheMeasuredServiceStandsInTheMiddle(t *testing.T) {
 			}
 			if got := ports[n/2]; got.service != measuredService || got.addr != measuredVIP(n, f) {
 				t.Errorf("service in the middle is %q at %s", got.service, got.addr)
+			}
+			if got := ports[n/2+len(listeners)]; got.service != crowdService || got.addr != crowdVIP(n, f) || len(got.backends) != crowdBackends {
+				t.Errorf("after it comes %q at %s with %d backends", got.service, got.addr, len(got.backends))
 			}
 		}
 	}
@@ -149,39 +155,63 @@ func TestUnknownModesAreRefused(t *testing.T) {
 	}
 }
 
-func TestDirectAndNftablesCarryEveryWorkloadInBothFamilies(t *testing.T) {
+func TestDirectAndNftablesCarryEveryScenarioInBothFamilies(t *testing.T) {
 	testenv.RequireRoot(t)
-	o := options{cpu: 0, realtime: true, slice: 2 * time.Millisecond, minRounds: 1, maxRounds: 1}
-	b := &bench{o: o}
+	b := &bench{o: options{cpu: 0, realtime: true, slice: 2 * time.Millisecond}}
+	defer func() {
+		if err := b.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	every := "pod host crowd"
+	b.raiseAll(t.Context(), []mode{
+		{name: modeDirect, groups: every, carry: carryDirect}, {name: modeDirect2, groups: every, carry: carryDirect},
+		{name: "nftables", services: 10, by: byNetfilter, groups: every, carry: carryNftables},
+	})
+	if len(b.stages) != 3 {
+		t.Fatalf("%d modes are up, want 3", len(b.stages))
+	}
+	for _, f := range []family{4, 6} {
+		for _, s := range append(scenarios, mappedScenarios...) {
+			if s.mapped && f == 6 {
+				continue
+			}
+			entrants, err := b.prepareCounted(t.Context(), s, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(entrants) != 3 {
+				t.Errorf("%s %s works in %d modes, want 3", s.name, f, len(entrants))
+				continue
+			}
+			out, err := measureRounds(t.Context(), contendersOf(entrants), plan{0, b.o.slice, 1, 1})
+			if err != nil {
+				t.Errorf("%s %s: %v", s.name, f, err)
+			}
+			for i := range out {
+				if out[i].failed > 0 {
+					t.Errorf("%s %s: %d operations of %s failed", s.name, f, out[i].failed, entrants[i].label())
+				}
+			}
+		}
+	}
+}
+
+func TestAModeThatAnotherMechanismCarriesIsLeftOut(t *testing.T) {
+	testenv.RequireRoot(t)
+	b := &bench{o: options{cpu: 0, realtime: true, slice: 2 * time.Millisecond}}
 	defer func() {
 		if err := b.close(); err != nil {
 			t.Error(err)
 		}
 	}()
 	b.raiseAll(t.Context(), []mode{
-		{name: modeDirect, carry: carryDirect}, {name: modeDirect2, carry: carryDirect},
-		{name: "nftables", services: 10, carry: carryNftables},
+		{name: modeDirect, groups: "pod", carry: carryDirect},
+		{name: "pretender", services: 10, by: byPacket, groups: "pod", carry: carryNftables},
 	})
-	if len(b.stages) != 3 {
-		t.Fatalf("%d modes are up, want 3", len(b.stages))
-	}
-	for _, f := range []family{4, 6} {
-		for _, w := range workloads {
-			stages, contenders := b.prepare(t.Context(), f, w)
-			if len(stages) != 3 {
-				t.Errorf("%s %s works in %d modes, want 3", w, f, len(stages))
-				continue
-			}
-			out, err := measureRounds(t.Context(), contenders, o.slice, 1, 1)
-			if err != nil {
-				t.Errorf("%s %s: %v", w, f, err)
-			}
-			for i := range out {
-				if out[i].failed > 0 {
-					t.Errorf("%s %s: %d operations of %s failed", w, f, out[i].failed, contenders[i].name)
-				}
-			}
-		}
+	entrants, err := b.prepareCounted(t.Context(), scenarios[0], 4)
+	if err != nil || len(entrants) != 1 || b.leftOut != 1 {
+		t.Errorf("%d modes take part, %d are left out, %v: want 1 and 1", len(entrants), b.leftOut, err)
 	}
 }
 

@@ -60,8 +60,7 @@ type client struct {
 	request [messageSize]byte
 	reply   [messageSize]byte
 	from    sockaddr // of the reply
-	next    int      // of the sources
-	port    uint16
+	walk    *walk
 	times   latencies
 	stop    chan struct{} // ends the watchdog
 
@@ -69,8 +68,15 @@ type client struct {
 	current atomic.Int64 // socket of the running operation, or -1
 }
 
-func newClient(kind workload, target netip.AddrPort, sources []netip.Addr) *client {
-	c := &client{kind: kind, target: newSockaddr(target.Addr(), target.Port()), fd: -1, port: firstPort, stop: make(chan struct{})}
+// walk is how far the clients of one place have used its source addresses and ports: a client that comes
+// after another one goes on where that has stopped, or its flows would not be new.
+type walk struct {
+	next int // of the sources
+	port uint16
+}
+
+func newClient(kind workload, target netip.AddrPort, sources []netip.Addr, w *walk) *client {
+	c := &client{kind: kind, target: newSockaddr(target.Addr(), target.Port()), fd: -1, walk: w, stop: make(chan struct{})}
 	for _, s := range sources {
 		c.sources = append(c.sources, newSockaddr(s, 0))
 	}
@@ -231,7 +237,7 @@ func (c *client) newFlow() bool {
 		return false
 	}
 	source := c.nextSource()
-	source.setPort(c.port)
+	source.setPort(c.walk.port)
 	c.current.Store(int64(fd))
 	ok := rawBind(fd, source) == 0 && c.askOnce(fd)
 	c.current.Store(-1)
@@ -250,11 +256,11 @@ func (c *client) askOnce(fd int) bool {
 }
 
 func (c *client) nextSource() *sockaddr {
-	s := c.sources[c.next]
-	if c.next++; c.next == len(c.sources) {
-		c.next = 0
-		if c.port++; c.port > lastPort {
-			c.port = firstPort
+	s := c.sources[c.walk.next]
+	if c.walk.next++; c.walk.next == len(c.sources) {
+		c.walk.next = 0
+		if c.walk.port++; c.walk.port > lastPort {
+			c.walk.port = firstPort
 		}
 	}
 	return s

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -30,11 +32,20 @@ func (n *namespace) up(name string) error {
 // stays unused beside it.
 func (n *namespace) setUpNode() error {
 	err := inNamespace(n.handle, func() error {
-		return setSysctls(map[string]string{
+		settings := map[string]string{
 			"net/ipv4/ip_forward":              "1",
 			"net/ipv6/conf/all/forwarding":     "1",
 			"net/ipv6/conf/default/forwarding": "1",
-		})
+		}
+		// The kernel's conntrack has room for some seconds of a benchmark's connections, not for the minutes
+		// that it remembers them.
+		for _, name := range []string{"tcp_timeout_time_wait", "udp_timeout"} {
+			path := "net/netfilter/nf_conntrack_" + name
+			if _, err := os.Stat(filepath.Join("/proc/sys", path)); err == nil {
+				settings[path] = "10"
+			}
+		}
+		return setSysctls(settings)
 	})
 	if err != nil {
 		return err
@@ -54,6 +65,28 @@ func (n *namespace) setUpNode() error {
 				return err
 			}
 		}
+		if err := n.defaultRoute(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// defaultRoute leads to a gateway that is not there, but whose MAC is known: what the node sends to an
+// address that no rule and no program serves leaves, as on any node.
+func (n *namespace) defaultRoute(f family) error {
+	link, err := n.nl.LinkByName(uplink)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", uplink, err)
+	}
+	index, gateway := link.Attrs().Index, addrPlus(nodeAddr[f], 252)
+	neigh := &netlink.Neigh{LinkIndex: index, IP: gateway.AsSlice(), HardwareAddr: hostMAC, State: netlink.NUD_PERMANENT}
+	if err := n.nl.NeighSet(neigh); err != nil {
+		return fmt.Errorf("add neighbour %s: %w", gateway, err)
+	}
+	route := &netlink.Route{LinkIndex: index, Dst: ipNet(zeroAddr(f), 0), Gw: gateway.AsSlice()}
+	if err := n.nl.RouteReplace(route); err != nil {
+		return fmt.Errorf("add default route via %s: %w", gateway, err)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func drawAll(results []result, dir string) error {
 			"Short connections: throughput", fmt.Sprintf("One ClusterIP, %d backends, %d at a time, one CPU. IPv4.", crowdBackends, crowdWidth)),
 		"http.svg": crowdLines(results, "crowd_http_close", []crowdPlot{
 			{"requests a second", metricRate, false}, {"p99, microseconds", metricP99, true}},
-			"HTTP, a connection for each request", fmt.Sprintf("One ClusterIP, %d backends, %d requests at a time, 1 KiB answers, client and server on one CPU. IPv4.", crowdBackends, httpWidth)),
+			"HTTP, a connection for each request", fmt.Sprintf("One ClusterIP, %d backends, %d requests at a time, 1 KiB answers, client and server on one CPU. IPv4.", crowdBackends, crowdWidth)),
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -26,21 +26,26 @@ func publish(results []result, docs string) error {
 		return err
 	}
 	text := string(page)
-	for name, t := range map[string]table{
-		"pod":    ratioTable(results, "pod"),
-		"host":   ratioTable(results, "host"),
-		"crowd":  latencyTable(results),
-		"ratios": ratioTable(results, "crowd"),
-		"claims": claimTable(results),
-		"hooks":  hookTable(results),
-		"tc":     tcTable(results),
-		"goals":  goalTable(results),
-	} {
+	for name, t := range docTables(results) {
 		if text, err = replaceTable(text, name, t); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// docTables are the tables of docs/performance.md by the names of their markers.
+func docTables(results []result) map[string]table {
+	return map[string]table{
+		"goals":  goalTable(results),
+		"pod":    ratioTable(results, "pod"),
+		"host":   ratioTable(results, "host"),
+		"crowd":  ratioTable(results, "crowd"),
+		"rates":  latencyTable(results),
+		"claims": claimTable(results),
+		"hooks":  hookTable(results),
+		"tc":     tcTable(results),
+	}
 }
 
 // replaceTable puts a table between its markers. A table without figures leaves what is there.

@@ -133,7 +133,8 @@ func (b *bench) ratios(ctx context.Context, s scenario, f family) error {
 	warm, slice := s.slices(b.o)
 	p := plan{warmup: warm, slice: slice, minRounds: b.o.minRounds, maxRounds: b.o.maxRounds}
 	if s.width > 0 { // longer slices, of more operations each
-		p.minRounds, p.maxRounds = b.o.minRounds/2, max(b.o.minRounds/2, b.o.maxRounds/4)
+		p.minRounds /= pick(b.o.quick, 1, 2)
+		p.maxRounds = max(p.minRounds, b.o.maxRounds/4)
 	}
 	for attempt := 1; ; attempt++ {
 		entrants, err := b.prepareCounted(ctx, s, f)

@@ -22,11 +22,8 @@ type scenario struct {
 	quick  int  // families in which a quick run measures it: 0, 1 (IPv4), 2
 }
 
-// How many connections the crowd has: a busy client, and Siege as it is often run.
-const (
-	crowdWidth = 64
-	httpWidth  = 200
-)
+// crowdWidth is how many connections the crowd has.
+const crowdWidth = 64
 
 // scenarios in the order of the tables.
 var scenarios = []scenario{
@@ -41,8 +38,8 @@ var scenarios = []scenario{
 	{name: "host_udp_new_flow", title: "UDP new flow", kind: udpNewFlow, node: true},
 
 	{name: "crowd_tcp_short", title: "short TCP", kind: tcpShort, width: crowdWidth, quick: 1},
-	{name: "crowd_http_close", title: "HTTP, a connection each", kind: httpClose, width: httpWidth, v4only: true, quick: 1},
-	{name: "crowd_http_keep", title: "HTTP, kept connections", kind: httpKeep, width: httpWidth, v4only: true},
+	{name: "crowd_http_close", title: "HTTP, a connection each", kind: httpClose, width: crowdWidth, v4only: true, quick: 1},
+	{name: "crowd_http_keep", title: "HTTP, kept connections", kind: httpKeep, width: crowdWidth, v4only: true},
 }
 
 // mappedScenarios are for the costs of programs only: IPv6 sockets that talk IPv4.

@@ -217,7 +217,7 @@ func (b *bench) printTables(families []family) {
 	}{
 		{"pod to service: ratio to direct, median of rounds, " + familyNames(families), ratioTable(b.results, "pod")},
 		{"node to service: ratio to direct", ratioTable(b.results, "host")},
-		{fmt.Sprintf("%d backends, %d connections at a time (HTTP: %d): ratio of rates to direct", crowdBackends, crowdWidth, httpWidth), ratioTable(b.results, "crowd")},
+		{fmt.Sprintf("%d backends, %d connections at a time: ratio of rates to direct", crowdBackends, crowdWidth), ratioTable(b.results, "crowd")},
 		{"the same in figures, v4", latencyTable(b.results)},
 		{"programs at connect time, live", hookTable(b.results)},
 		{"TC programs, live", tcTable(b.results)},

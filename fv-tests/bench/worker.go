@@ -125,11 +125,18 @@ type placed struct {
 	where string
 }
 
-// obey is the clients' life. They share the thread, which goes to where each of them is.
+// team is the clients of a worker. They share the thread, which goes to where each of them is.
+type team struct {
+	clients map[int]placed
+	walks   map[string]*walk // by place and first source address
+	here    string
+}
+
+// obey is the clients' life.
 func obey(in io.Reader, out io.Writer) error {
-	clients := map[int]placed{}
+	t := team{clients: map[int]placed{}, walks: map[string]*walk{}}
 	defer func() {
-		for _, c := range clients {
+		for _, c := range t.clients {
 			c.close()
 		}
 	}()
@@ -138,7 +145,6 @@ func obey(in io.Reader, out io.Writer) error {
 	if err := answers.Encode(reply{}); err != nil {
 		return err
 	}
-	here := ""
 	for {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -152,7 +158,7 @@ func obey(in io.Reader, out io.Writer) error {
 			return fmt.Errorf("parse request: %w", err)
 		}
 		var a reply
-		if err := serveRequest(clients, &here, r, &a.sample); err != nil {
+		if err := t.serve(r, &a.sample); err != nil {
 			a.Error = err.Error()
 		}
 		if err := answers.Encode(a); err != nil {
@@ -161,34 +167,34 @@ func obey(in io.Reader, out io.Writer) error {
 	}
 }
 
-// serveRequest does what was asked for.
-func serveRequest(clients map[int]placed, here *string, r request, s *sample) error {
+// serve does what was asked for.
+func (t *team) serve(r request, s *sample) error {
 	if r.Verb == "prepare" {
-		if old, ok := clients[r.Client]; ok {
+		if old, ok := t.clients[r.Client]; ok {
 			old.close()
-			delete(clients, r.Client)
+			delete(t.clients, r.Client)
 		}
 	}
-	c, ok := clients[r.Client]
+	c, ok := t.clients[r.Client]
 	where := c.where
 	if r.Verb == "prepare" {
 		where = r.Where
 	} else if !ok {
 		return errors.New("not prepared")
 	}
-	if where != *here {
+	if where != t.here {
 		if err := enter(where); err != nil {
 			return err
 		}
-		*here = where
+		t.here = where
 	}
 	switch r.Verb {
 	case "prepare":
-		fresh, err := newRunner(r)
+		fresh, err := t.newRunner(r)
 		if err != nil {
 			return err
 		}
-		clients[r.Client] = placed{fresh, where}
+		t.clients[r.Client] = placed{fresh, where}
 		if err := fresh.open(); err != nil {
 			return err
 		}
@@ -201,10 +207,10 @@ func serveRequest(clients map[int]placed, here *string, r request, s *sample) er
 	return nil
 }
 
-func newRunner(r request) (runner, error) {
+func (t *team) newRunner(r request) (runner, error) {
 	var targets []netip.AddrPort
-	for _, t := range r.Targets {
-		target, err := netip.ParseAddrPort(t)
+	for _, text := range r.Targets {
+		target, err := netip.ParseAddrPort(text)
 		if err != nil {
 			return nil, err
 		}
@@ -224,5 +230,9 @@ func newRunner(r request) (runner, error) {
 	if r.Width > 0 {
 		return newCrowd(r.Workload, targets, sources, r.Width)
 	}
-	return newClient(r.Workload, targets[0], sources), nil
+	place := r.Where + " " + r.Sources[0]
+	if t.walks[place] == nil {
+		t.walks[place] = &walk{port: firstPort}
+	}
+	return newClient(r.Workload, targets[0], sources, t.walks[place]), nil
 }

@@ -18,7 +18,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/fv-tests/lab"
 	"github.com/felix-lite/felix-lite/fv-tests/probe"
 )
@@ -44,38 +43,68 @@ type path struct {
 	to       string // address and port
 	udp      bool
 	backends []string // who must answer; none: the connection must be refused
-	carriers []layout.Counter
+	by       served
 }
 
-// paths are the demo's lines, each in both families. The carriers are counters that must have grown.
+// paths are the demo's lines while services are balanced at connect time, each in both families.
 func paths(l *lab.Lab) []path {
-	service := []layout.Counter{layout.CountServiceNew, layout.CountRedirectPeer}
 	both := []string{"pod12", "pod21"}
-	node := func(i int, ipv6 bool, port uint16) string {
-		return netip.AddrPortFrom(l.Nodes[i].Address(ipv6), port).String()
-	}
-	pod := func(name string, ipv6 bool) string {
-		return netip.AddrPortFrom(l.Pod(name).Address(ipv6), probe.Port).String()
-	}
 	var all []path
-	for _, ipv6 := range []bool{false, true} {
-		pick := func(v4, v6 string) string {
-			if ipv6 {
-				return v6
-			}
-			return v4
-		}
+	for _, f := range families(l) {
 		all = append(all,
-			path{"pod to pod, same node", "pod11", pod("pod12", ipv6), false, []string{"pod12"}, []layout.Counter{layout.CountRedirectPeer}},
-			path{"pod to pod, other node", "pod11", pod("pod21", ipv6), false, []string{"pod21"}, []layout.Counter{layout.CountRedirectPeer}},
-			path{"pod to ClusterIP", "pod11", pick("10.96.0.10:80", "[fd96::10]:80"), false, both, service},
-			path{"pod to ClusterIP", "pod11", pick("10.96.0.20:53", "[fd96::20]:53"), true, both, service},
-			path{"pod to NodePort, own node", "pod11", node(0, ipv6, 30080), false, both, service},
-			path{"outside to NodePort", "out1", node(0, ipv6, 30080), false, both, service},
-			path{"outside to NodePort", "out2", node(1, ipv6, 30053), true, both, service},
-			path{"outside to ExternalIP", "out1", pick("198.51.100.10:80", "[2001:db8:100::10]:80"), false, both, service},
-			path{"pod to a service without pods", "pod11", pick("10.96.0.30:80", "[fd96::30]:80"), false, nil, []layout.Counter{layout.CountRSTSent}},
+			path{"pod to pod, same node", "pod11", f.pod("pod12"), false, []string{"pod12"}, byNobody},
+			path{"pod to pod, other node", "pod11", f.pod("pod21"), false, []string{"pod21"}, byNobody},
+			path{"pod to ClusterIP", "pod11", f.tcp, false, both, byHook},
+			path{"pod to ClusterIP", "pod11", f.udp, true, both, byHook},
+			path{"pod to NodePort, own node", "pod11", f.node(0, 30080), false, both, byHook},
+			path{"host to ClusterIP", "node1", f.tcp, false, both, byHook},
+			path{"host to NodePort, own node", "node1", f.node(0, 30080), false, both, byHook},
+			path{"outside to NodePort", "out1", f.node(0, 30080), false, both, byTC},
+			path{"outside to NodePort", "out2", f.node(1, 30053), true, both, byTC},
+			path{"outside to ExternalIP", "out1", f.external, false, both, byTC},
+			path{"pod to a service without pods", "pod11", f.nobody, false, nil, byHook},
 		)
+	}
+	return all
+}
+
+// packetPaths are lines that asked the same before, now that services are found by packet.
+func packetPaths(l *lab.Lab) []path {
+	both := []string{"pod12", "pod21"}
+	var all []path
+	for _, f := range families(l) {
+		all = append(all,
+			path{"pod to ClusterIP", "pod11", f.tcp, false, both, byTC},
+			path{"pod to ClusterIP", "pod11", f.udp, true, both, byTC},
+			path{"host to ClusterIP", "node1", f.tcp, false, both, byPair},
+			path{"host to ClusterIP", "node1", f.udp, true, both, byPair},
+			path{"host to NodePort, own node", "node1", f.node(0, 30080), false, both, byPair},
+			path{"pod to a service without pods", "pod11", f.nobody, false, nil, byTC},
+			path{"host to a service without pods", "node1", f.nobody, false, nil, byPair},
+		)
+	}
+	return all
+}
+
+// family are the demo's addresses of one family.
+type family struct {
+	tcp, udp, external, nobody string
+	node                       func(i int, port uint16) string
+	pod                        func(name string) string
+}
+
+func families(l *lab.Lab) []family {
+	var all []family
+	for _, ipv6 := range []bool{false, true} {
+		f := family{"10.96.0.10:80", "10.96.0.20:53", "198.51.100.10:80", "10.96.0.30:80", nil, nil}
+		if ipv6 {
+			f = family{"[fd96::10]:80", "[fd96::20]:53", "[2001:db8:100::10]:80", "[fd96::30]:80", nil, nil}
+		}
+		f.node = func(i int, port uint16) string { return netip.AddrPortFrom(l.Nodes[i].Address(ipv6), port).String() }
+		f.pod = func(name string) string {
+			return netip.AddrPortFrom(l.Pod(name).Address(ipv6), probe.Port).String()
+		}
+		all = append(all, f)
 	}
 	return all
 }
@@ -90,7 +119,7 @@ func Run(ctx context.Context, out io.Writer, opts Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Down()) }()
-	fmt.Fprintf(out, "two nodes with two pods each, overlay %s, up after %.1f s\n\n", l.Options.Overlay, time.Since(start).Seconds())
+	fmt.Fprintf(out, "two nodes with two pods each, overlay %s, up after %.1f s\n", l.Options.Overlay, time.Since(start).Seconds())
 	if _, err := l.Apply(manifests); err != nil {
 		return err
 	}
@@ -101,7 +130,49 @@ func Run(ctx context.Context, out io.Writer, opts Options) (err error) {
 			}
 		}
 	}
-	return show(ctx, out, l, start)
+	all := paths(l)
+	fmt.Fprint(out, "\nservices are balanced at connect time: sockets of pods and hosts talk to backends\n\n")
+	failed, err := show(ctx, out, l, all)
+	if err != nil {
+		return err
+	}
+	if err := withoutHooks(ctx, l); err != nil {
+		return err
+	}
+	fmt.Fprint(out, "\nthe same with connectTimeLoadBalancing: Disabled: packets are translated, of pods at TC, of the host by bpfin/bpfout\n\n")
+	packets := packetPaths(l)
+	more, err := show(ctx, out, l, packets)
+	if err != nil {
+		return err
+	}
+	failed, total := failed+more, len(all)+len(packets)
+	fmt.Fprintf(out, "\n%d of %d paths carried their traffic, after %.1f s\n", total-failed, total, time.Since(start).Seconds())
+	if failed > 0 {
+		for _, n := range l.Nodes {
+			fmt.Fprint(out, n.Dump(ctx))
+		}
+		return fmt.Errorf("%d of %d paths failed", failed, total)
+	}
+	return nil
+}
+
+// withoutHooks restarts the agents in the mode in which nothing is balanced at connect time.
+func withoutHooks(ctx context.Context, l *lab.Lab) error {
+	l.Options.CTLB = "Disabled"
+	for _, n := range l.Nodes {
+		if err := n.StopAgent(ctx); err != nil {
+			return err
+		}
+		if err := n.StartAgent(ctx); err != nil {
+			return err
+		}
+	}
+	for _, n := range l.Nodes {
+		if err := n.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func labOptions(opts Options) lab.Options {
@@ -119,26 +190,26 @@ func labOptions(opts Options) lab.Options {
 	return o
 }
 
-// show runs all paths and prints their lines.
-func show(ctx context.Context, out io.Writer, l *lab.Lab, start time.Time) error {
+// show runs paths, prints their lines and returns how many failed.
+func show(ctx context.Context, out io.Writer, l *lab.Lab, paths []path) (failed int, err error) {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "\tPATH\tFROM\tTO\tSENT\tANSWERED\tBACKENDS\tCARRIED BY")
-	failed, all := 0, paths(l)
-	for _, p := range all {
+	fmt.Fprintln(w, "\tPATH\tFROM\tTO\tSENT\tANSWERED\tBACKENDS\tSERVICE BY\tCARRIED BY")
+	for _, p := range paths {
 		before, err := counters(l)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		sent, r, err := p.send(ctx, l)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		after, err := counters(l)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		carried := after.Since(before)
-		mark, problem := "ok", p.judge(r, carried)
+		by := servedBy(p.by != byNobody, carried)
+		mark, problem := "ok", p.judge(r, by)
 		if problem != "" {
 			mark = "FAILED"
 			failed++
@@ -147,22 +218,13 @@ func show(ctx context.Context, out io.Writer, l *lab.Lab, start time.Time) error
 		if p.udp {
 			protocol = "udp"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\n", mark, p.title, p.from, protocol, p.to, sent, answered(r), probe.Spread(r.Backends), mechanism(carried))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%s\n",
+			mark, p.title, p.from, protocol, p.to, sent, answered(r), probe.Spread(r.Backends), by, mechanism(carried))
 		if problem != "" {
-			fmt.Fprintf(w, "\t\t\t%s %s\t\t\t\t\n", problem, strings.Join(r.Examples, "; "))
+			fmt.Fprintf(w, "\t\t\t%s %s\t\t\t\t\t\n", problem, strings.Join(r.Examples, "; "))
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "\n%d of %d paths carried their traffic, after %.1f s\n", len(all)-failed, len(all), time.Since(start).Seconds())
-	if failed > 0 {
-		for _, n := range l.Nodes {
-			fmt.Fprint(out, n.Dump(ctx))
-		}
-		return fmt.Errorf("%d of %d paths failed", failed, len(all))
-	}
-	return nil
+	return failed, w.Flush()
 }
 
 func (p path) send(ctx context.Context, l *lab.Lab) (sent string, r probe.Result, err error) {
@@ -185,7 +247,7 @@ func (p path) send(ctx context.Context, l *lab.Lab) (sent string, r probe.Result
 }
 
 // judge says what is wrong with a path, if anything.
-func (p path) judge(r probe.Result, carried lab.Counters) string {
+func (p path) judge(r probe.Result, by served) string {
 	if p.backends == nil && r.Errors["refused"] != r.Attempts {
 		return "want a refusal"
 	}
@@ -197,10 +259,8 @@ func (p path) judge(r probe.Result, carried lab.Counters) string {
 			return "no answer from " + b
 		}
 	}
-	for _, c := range p.carriers {
-		if carried.Sum(c) == 0 {
-			return fmt.Sprintf("the dataplane counted no %s", c)
-		}
+	if by != p.by {
+		return fmt.Sprintf("want the service found by %q", p.by)
 	}
 	return ""
 }
@@ -210,31 +270,4 @@ func answered(r probe.Result) string {
 		return fmt.Sprintf("%d refused", n)
 	}
 	return fmt.Sprintf("%d, median %s", r.OK, r.Latency.P50.Round(10*time.Microsecond))
-}
-
-// mechanism names the counters that say how packets travelled.
-func mechanism(c lab.Counters) string {
-	var parts []string
-	for _, counter := range []layout.Counter{
-		layout.CountServiceNew, layout.CountHairpin, layout.CountFastPath, layout.CountRedirectPeer, layout.CountRedirectTunnel,
-		layout.CountRedirectNeigh, layout.CountToStack, layout.CountRSTSent, layout.CountICMPSent,
-	} {
-		if n := c.Sum(counter); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", counter, n))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-// counters are those of both nodes together.
-func counters(l *lab.Lab) (lab.Counters, error) {
-	sum := lab.Counters{}
-	for _, n := range l.Nodes {
-		c, err := n.Counters()
-		if err != nil {
-			return nil, err
-		}
-		sum = sum.Plus(c)
-	}
-	return sum, nil
 }

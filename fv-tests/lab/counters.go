@@ -135,7 +135,7 @@ func (c Counters) Get(v Variant, counter layout.Counter) uint64 { return c[v].Co
 // come on top.
 var outcomes = []layout.Counter{
 	layout.CountBypass, layout.CountToStack, layout.CountRedirectPeer, layout.CountRedirectNeigh, layout.CountRedirectTunnel,
-	layout.CountRedirectBack, layout.CountTunnelKey, layout.CountMidflowStack, layout.CountVXLANOuter, layout.CountVLANPass,
+	layout.CountRedirectBack, layout.CountRedirectNatout, layout.CountTunnelKey, layout.CountMidflowStack, layout.CountVXLANOuter, layout.CountVLANPass,
 }
 
 // Packets returns how many packets a variant has seen, whatever became of them.
