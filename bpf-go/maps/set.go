@@ -180,6 +180,9 @@ func (s *Set) Names() []string {
 // Dir is where the maps are pinned.
 func (s *Set) Dir() string { return s.dir }
 
+// Root is the node's bpffs root.
+func (s *Set) Root() string { return filepath.Dir(filepath.Dir(s.dir)) }
+
 // Writes counts the entries that the agent's tables wrote or deleted since Open: interfaces,
 // frontends, backends, routes and globals.
 func (s *Set) Writes() uint64 {
@@ -201,7 +204,7 @@ func (s *Set) Close() error {
 // mapsDir is where a node's maps are pinned.
 func mapsDir(root string) string { return filepath.Join(root, "tc", "globals") }
 
-// LinksDir is where the TCX links of a node are pinned.
+// LinksDir is where the links of a node are pinned: those on interfaces (TCX), and those on its cgroup.
 func LinksDir(root string) string { return filepath.Join(root, "tc", "links") }
 
 func (s *Set) pin(name string) string { return filepath.Join(s.dir, name) }

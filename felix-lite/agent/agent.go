@@ -27,6 +27,8 @@ import (
 	"github.com/felix-lite/felix-lite/felix-lite/model"
 	"github.com/felix-lite/felix-lite/felix-lite/nodes"
 	"github.com/felix-lite/felix-lite/felix-lite/services"
+	"github.com/felix-lite/felix-lite/felix-lite/socketlb"
+	"github.com/felix-lite/felix-lite/internal/statefile"
 	"github.com/felix-lite/felix-lite/routetable"
 )
 
@@ -35,7 +37,9 @@ type Options struct {
 	Config            config.Config
 	Source            model.Source
 	Version, Revision string
-	Log               *logrus.Entry
+	// SocketProbe is the command that runs socketlb.Probe; empty: this binary's own.
+	SocketProbe []string
+	Log         *logrus.Entry
 }
 
 // Agent is the node's agent: made by New, run once by Run.
@@ -56,6 +60,7 @@ type Agent struct {
 	programs  *programs
 	tunnel    *tunnel
 	fallback  *fallback
+	sockets   *socketlb.Manager
 	endpoints *endpoints.Manager
 	services  *services.Calculator
 	nodes     *nodes.Calculator
@@ -84,6 +89,7 @@ type Agent struct {
 	sweepErr     error
 	resyncAt     time.Time
 	state        stateWriter
+	socketsTold  statefile.SocketLB
 	wasReady     bool
 }
 
@@ -156,6 +162,9 @@ func (a *Agent) prepare() error {
 	a.netfilter = newNetfilter(a.ns, &a.cfg, a.log)
 	a.sweeper = conntrack.NewSweeper(conntrack.Options{Tables: a.conntrackTables, Clock: a.conntrackClock(),
 		Interval: a.cfg.ConntrackSweepInterval, Budget: a.cfg.ConntrackSweepBudget})
+	if err := a.prepareSockets(); err != nil {
+		return err
+	}
 	if err := a.prepareEndpoints(); err != nil {
 		return err
 	}
@@ -241,6 +250,9 @@ func (a *Agent) close() {
 	}
 	if a.programs != nil {
 		a.programs.close()
+	}
+	if a.sockets != nil {
+		a.sockets.Close()
 	}
 	if a.dataplane != nil {
 		a.dataplane.attacher.Close()

@@ -68,6 +68,8 @@ func Cleanup(ctx context.Context, o CleanupOptions) ([]string, error) {
 	note("host pair", count(removed), err)
 	removed, err = endpoints.RemoveTunnel(h)
 	note("tunnels", count(removed), err)
+	n, err = detachSockets(o.BPFFSRoot)
+	note("hooks", n, err)
 	n, err = maps.Unpin(o.BPFFSRoot)
 	note("pins", n, err)
 	n, err = removeFiles(o.RunDirectory)
@@ -80,6 +82,24 @@ func count(yes bool) int {
 		return 1
 	}
 	return 0
+}
+
+// detachSockets takes our programs at connect time off their cgroup.
+func detachSockets(root string) (int, error) {
+	links, err := attach.CgroupLinks(root)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	var errs []error
+	for _, l := range links {
+		if err := attach.DetachCgroup(root, l.Hook); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
 }
 
 // detachAll takes our programs off every interface of the namespace.

@@ -23,6 +23,7 @@ func (a *Agent) conditions() []Condition {
 		a.tunnelCondition(),
 		a.mapsCondition(),
 		a.kernelCondition(),
+		a.socketsCondition(),
 	}
 }
 
@@ -170,7 +171,7 @@ func (w *stateWriter) write(a *Agent) {
 		return
 	}
 	s := statefile.State{Node: a.cfg.NodeName, PID: os.Getpid(), Build: a.opts.Version, Started: a.started.UTC(),
-		Health: a.cfg.HealthAddress}
+		Health: a.cfg.HealthAddress, SocketLB: a.socketsTold}
 	for _, p := range a.services.Describe() {
 		if p.ServiceID != 0 {
 			s.Services = append(s.Services, statefile.Service{Family: layout.Family(p.Family).String(), ID: p.ServiceID,

@@ -113,14 +113,11 @@ func (f *fallback) failed(err error) {
 	f.failure = err
 }
 
-// fallbackNeeded reports whether this host's traffic to services may have to be balanced by bpfin.cali and bpfout.cali,
-// because it is not at connect time.
-func (a *Agent) fallbackNeeded() bool { return true }
-
 // ensureFallback decides in which phase the fallback is, and keeps the pair as it should be.
 func (a *Agent) ensureFallback() {
 	f := a.fallback
-	switch needed := a.fallbackNeeded(); {
+	switch needed, known := a.fallbackNeeded(); {
+	case !known: // what an earlier run has left stays
 	case needed:
 		f.enter(fallbackOn)
 	case f.phase == fallbackOn:

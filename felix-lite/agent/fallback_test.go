@@ -100,7 +100,7 @@ func (n *testNode) untilFallback() {
 func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 	n := newTestNode(t)
 	n.manifest("dual1.yaml", dualManifest(1))
-	r := n.start("netfilterRefreshInterval: 1s")
+	r := n.start("netfilterRefreshInterval: 1s", "connectTimeLoadBalancing: Disabled")
 	r.waitReady()
 	n.untilFallback()
 	if got := n.shell("ip route show proto 241"); strings.Contains(got, "192.0.2.1 via") {
@@ -162,7 +162,7 @@ func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 		if got := show(); got != before {
 			t.Errorf("the stop changed\n%s\nto\n%s", before, got)
 		}
-		r = n.start()
+		r = n.start("connectTimeLoadBalancing: Disabled")
 		r.waitReady()
 		n.untilFallback()
 		if got := show(); got != before {

@@ -18,6 +18,7 @@ type globals struct {
 	podMTU        uint16
 	host4, host6  netip.Addr
 	underlay6     bool
+	sockets       bool // balanced at connect time
 	cfg           *config.Config
 }
 
@@ -40,6 +41,9 @@ func (v globals) write(g *layout.Globals) {
 	g.Flags = 0
 	if v.underlay6 {
 		g.Flags |= uint32(layout.GFUnderlayV6)
+	}
+	if v.sockets {
+		g.Flags |= uint32(layout.GFCTLB)
 	}
 	if v.cfg.IPv4Enabled {
 		g.Flags |= uint32(layout.GFV4)

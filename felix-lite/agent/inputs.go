@@ -34,6 +34,7 @@ func (a *Agent) onObjects(b model.Batch) {
 			}
 		}
 	}
+	a.sockets.Objects(b.Changes)
 	a.onNodes(a.nodes.Apply(b.Changes))
 	delta := a.services.Apply(b.Changes)
 	a.logProblems(delta.Problems)

@@ -69,9 +69,11 @@ func (a *Agent) loop(ctx context.Context, in inputs) error {
 		case b := <-in.links:
 			a.onLinks(b)
 		case b := <-in.files:
-			a.endpoints.OnFiles(b)
+			a.onFiles(b)
 		case e := <-in.kernel:
 			a.kernel.HandleEvent(e)
+		case r := <-a.sockets.Results():
+			a.sockets.OnResult(r)
 		case r := <-a.netfilter.keeper.Results():
 			a.onNetfilter(r)
 		case r := <-a.programs.loaded:
@@ -93,7 +95,7 @@ func (a *Agent) takeMore(in inputs) {
 		case b := <-in.links:
 			a.onLinks(b)
 		case b := <-in.files:
-			a.endpoints.OnFiles(b)
+			a.onFiles(b)
 		case e := <-in.kernel:
 			a.kernel.HandleEvent(e)
 		default:
@@ -119,6 +121,7 @@ func (a *Agent) pass(ctx context.Context) time.Time {
 	a.timed("tables", func() { a.applyTables(ctx) })
 	a.timed("kernel", func() { a.applyKernel(ctx) })
 	a.writeGlobals()
+	a.timed("sockets", func() { a.sockets.Ensure(ctx, a.fallbackServes()) })
 	a.endpoints.Settle(a.routed)
 	a.timed("promotions", func() { a.promote() })
 	a.timed("conntrack", func() { a.sweep() })
@@ -151,6 +154,7 @@ func (a *Agent) nextPass() time.Time {
 	consider(a.programs.retry.waiting())
 	consider(a.tunnel.retry.waiting())
 	consider(a.fallback.due(a.serving()))
+	consider(a.sockets.Next())
 	consider(a.endpoints.NextRetry())
 	consider(a.tables.backends.NextRetry())
 	consider(a.tables.frontends.NextRetry())

@@ -31,14 +31,15 @@ type testNode struct {
 	bpffs     string
 	run       string
 	manifests string
+	cgroup    string
 	log       *logrus.Logger
 	cleanup   func(func()) // runs at the end of the whole test, not of a step
 }
 
 func newTestNode(t *testing.T) *testNode {
 	t.Helper()
-	n := &testNode{t: t, ns: testenv.NetNS(t), bpffs: testenv.BPFFS(t), run: t.TempDir(), manifests: t.TempDir(), log: logrus.New(),
-		cleanup: t.Cleanup}
+	n := &testNode{t: t, ns: testenv.NetNS(t), bpffs: testenv.BPFFS(t), run: t.TempDir(), manifests: t.TempDir(), cgroup: testenv.Cgroup(t),
+		log: logrus.New(), cleanup: t.Cleanup}
 	n.log.SetOutput(io.Discard)
 	if testing.Verbose() {
 		n.log.SetOutput(os.Stderr)
@@ -159,7 +160,7 @@ type running struct {
 func (n *testNode) start(lines ...string) *running {
 	n.t.Helper()
 	cfg := testConfig(n.t, append([]string{"nodeName: n1", "source: Files", "filesDirectory: " + n.manifests, "runDirectory: " + n.run,
-		"bpffsRoot: " + n.bpffs, `healthAddress: ""`, `metricsAddress: ""`, "mapSizeConntrack: 1024", "mapSizeConntrackHalfOpen: 1024"},
+		"bpffsRoot: " + n.bpffs, "cgroupRoot: " + n.cgroup, `healthAddress: ""`, `metricsAddress: ""`, "mapSizeConntrack: 1024", "mapSizeConntrackHalfOpen: 1024"},
 		lines...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{n: n, cancel: cancel, done: make(chan error, 1)}

@@ -55,6 +55,7 @@ func (a *Agent) allowPrune() {
 	a.pruning = true
 	a.tables.allowPrune()
 	a.kernel.AllowPrune()
+	a.sockets.AllowPrune()
 	a.log.Debug("all sources synced: what nobody wants is deleted from now on")
 }
 
@@ -168,7 +169,7 @@ func (a *Agent) writeGlobals() {
 		globals{
 			tunnelIfindex: uint32(a.tunnel.ifindex), tunnelMTU: uint32(m.tunnel), podMTU: uint16(m.pod),
 			natIn: natIn, natOut: natOut, host4: own.IPv4, host6: own.IPv6,
-			underlay6: own.UnderlayFamily == model.IPv6 && own.Underlay.IsValid(), cfg: &a.cfg,
+			underlay6: own.UnderlayFamily == model.IPv6 && own.Underlay.IsValid(), sockets: a.sockets.Balancing(), cfg: &a.cfg,
 		}.write(g)
 		if g.AdoptionEnd == 0 {
 			// The very first start on this node; later ones keep it.
@@ -230,6 +231,7 @@ func (a *Agent) resync(ctx context.Context) {
 		a.log.WithError(err).Warn("kernel routes could not be compared with what they should be")
 	}
 	a.logDrift("kernel_routes", x)
+	a.sockets.Resync()
 	a.endpoints.Resync()
 	a.tunnel.dirty, a.fallback.dirty, a.netfilter.dirty = true, true, true
 	a.sizesDirty = true
@@ -259,5 +261,6 @@ func (a *Agent) publish() {
 		}
 	}
 	a.metrics.snapshot.Store(a.snapshot())
+	a.noteSockets()
 	a.state.write(a)
 }

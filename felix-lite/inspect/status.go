@@ -25,6 +25,7 @@ type Status struct {
 	Programs   Programs    `json:"programs"`
 	Globals    Globals     `json:"globals"`
 	Interfaces []ClassSum  `json:"interfaces"`
+	SocketLB   SocketLB    `json:"socketLB"`
 	Frontends  int         `json:"frontends"`
 	Backends   int         `json:"backends"`
 	Routes     int         `json:"routes"`
@@ -95,6 +96,9 @@ func (v *View) Status(ctx context.Context, health string) (*Status, error) {
 		return nil, err
 	}
 	if s.Interfaces, err = v.classSums(); err != nil {
+		return nil, err
+	}
+	if s.SocketLB, err = v.socketLB(); err != nil {
 		return nil, err
 	}
 	s.Drops, err = v.dropSums()
@@ -214,6 +218,7 @@ func (s *Status) Table() Table {
 	for _, c := range s.Interfaces {
 		row("Interfaces "+c.Class, fmt.Sprintf("%d, %d ready", c.Total, c.Ready))
 	}
+	s.SocketLB.rows(row)
 	row("Services", fmt.Sprintf("%d frontends, %d backend entries", s.Frontends, s.Backends))
 	row("Routes", fmt.Sprintf("%d, epoch %d", s.Routes, s.Globals.RouteEpoch))
 	row("Addresses", addresses(s.Globals.HostIPv4, s.Globals.HostIPv6))

@@ -298,6 +298,9 @@ type State struct {
 // Problem is what is wrong, and nil if nothing is.
 func (m *Manager) Problem() error { return errors.Join(m.failure, m.failed, m.opt.failure) }
 
+// Broken reports whether attaching or the self-test has failed.
+func (m *Manager) Broken() bool { return m.failure != nil || m.failed != nil }
+
 // State returns what people are told.
 func (m *Manager) State() State {
 	s := State{Mode: string(m.o.Mode), OptedOut: len(m.opt.written), Why: m.plan.Why}

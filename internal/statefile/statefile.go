@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 )
 
@@ -30,7 +31,22 @@ type State struct {
 	Started  time.Time `json:"started"`
 	Health   string    `json:"healthAddress"`
 	Services []Service `json:"services"`
+	SocketLB SocketLB  `json:"socketLB"`
 }
+
+// SocketLB is what the agent knows of balancing at connect time; the hooks themselves are the kernel's to tell.
+type SocketLB struct {
+	Mode     string   `json:"mode,omitempty"`
+	Cgroup   string   `json:"cgroup,omitempty"`
+	SelfTest string   `json:"selfTest,omitempty"` // passed, failed, pending; empty: nothing to test
+	Fallback bool     `json:"fallback"`           // host traffic is balanced packet by packet, too
+	Why      string   `json:"why,omitempty"`
+	Missing  []string `json:"missing,omitempty"` // features of the kernel that would be used
+	OptedOut int      `json:"optedOut,omitempty"`
+}
+
+// Equal compares two of them.
+func (s SocketLB) Equal(other SocketLB) bool { return reflect.DeepEqual(s, other) }
 
 // Service is the name of one service port's id.
 type Service struct {

@@ -53,7 +53,7 @@ func newRoot() *cobra.Command {
 	flags.StringVar(&o.runDirectory, "run-directory", envOr("FELIX_LITE_RUN_DIRECTORY", defaults.RunDirectory),
 		"directory of endpoint files, and of the agent's names of things")
 	root.AddCommand(newAgent(), newConfig(), newVersion(), newStatus(o), newServices(o), newRoutes(o), newInterfaces(o),
-		newCounters(o), newConntrack(o), newFeatures(o), newCleanup(o))
+		newCounters(o), newConntrack(o), newFeatures(o), newCleanup(o), newSocketProbe())
 	return root
 }
 
