@@ -157,7 +157,7 @@ func TestUnknownModesAreRefused(t *testing.T) {
 
 func TestDirectAndNftablesCarryEveryScenarioInBothFamilies(t *testing.T) {
 	testenv.RequireRoot(t)
-	b := &bench{o: options{cpu: 0, realtime: true, slice: 2 * time.Millisecond}}
+	b := &bench{o: options{cpu: 0, realtime: true, slice: 12 * time.Millisecond}}
 	defer func() {
 		if err := b.close(); err != nil {
 			t.Error(err)
@@ -184,7 +184,7 @@ func TestDirectAndNftablesCarryEveryScenarioInBothFamilies(t *testing.T) {
 				t.Errorf("%s %s works in %d modes, want 3", s.name, f, len(entrants))
 				continue
 			}
-			out, err := measureRounds(t.Context(), contendersOf(entrants), plan{0, b.o.slice, 1, 1})
+			out, err := measureRounds(t.Context(), contendersOf(entrants), plan{0, 2 * b.o.slice, 1, 1})
 			if err != nil {
 				t.Errorf("%s %s: %v", s.name, f, err)
 			}

@@ -56,7 +56,9 @@ type sample struct {
 // plus adds another slice of the same round. Latencies are averaged.
 func (s sample) plus(o sample) sample {
 	n := float64(o.Ops) / max(1, float64(s.Ops+o.Ops))
-	mix := func(a, b time.Duration) time.Duration { return time.Duration((1-n)*float64(a) + n*float64(b)) }
+	mix := func(a, b time.Duration) time.Duration {
+		return time.Duration(math.Round((1-n)*float64(a) + n*float64(b)))
+	}
 	return sample{s.Ops + o.Ops, s.Failed + o.Failed, s.Took + o.Took, mix(s.P50, o.P50), mix(s.P99, o.P99)}
 }
 
