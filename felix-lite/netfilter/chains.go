@@ -39,7 +39,7 @@ func newChains(t tool) *chains {
 func (c *chains) ensure(want []Chain) (changes int, limits []string, err error) {
 	var errs []error
 	for _, place := range places {
-		i := slices.IndexFunc(want, func(w Chain) bool { return w.Name == place.Name })
+		i := slices.IndexFunc(want, func(w Chain) bool { return w.id() == place.id() })
 		var n int
 		var err error
 		if i < 0 {
@@ -60,7 +60,7 @@ func (c *chains) ensure(want []Chain) (changes int, limits []string, err error) 
 
 func (c *chains) ensureChain(want Chain) (changes int, limit string, err error) {
 	text := strings.Join(want.Rules, "\n")
-	if why := c.refused[want.Name]; why != "" && strings.HasPrefix(why, text+"\n\n") {
+	if why := c.refused[want.id()]; why != "" && strings.HasPrefix(why, text+"\n\n") {
 		return 0, strings.TrimPrefix(why, text+"\n\n"), nil
 	}
 	changes, err = c.ensureRules(want, text)
@@ -71,7 +71,7 @@ func (c *chains) ensureChain(want Chain) (changes int, limit string, err error) 
 	}
 	if err != nil && want.Without != "" && unknownToKernel(err) {
 		limit = fmt.Sprintf("%s: table %s: %v", want.Without, want.Table, err)
-		c.refused[want.Name] = text + "\n\n" + limit
+		c.refused[want.id()] = text + "\n\n" + limit
 		n, rerr := c.remove(want)
 		if rerr != nil && !unknownToKernel(rerr) {
 			return changes + n, limit, rerr
@@ -94,7 +94,7 @@ func (c *chains) ensureRules(want Chain, text string) (int, error) {
 	} else if err != nil {
 		return 0, err
 	}
-	if c.as(want.Name, have, text) {
+	if c.as(want, have, text) {
 		return changes, nil
 	}
 	for _, rule := range want.Rules {
@@ -113,15 +113,15 @@ func (c *chains) ensureRules(want Chain, text string) (int, error) {
 		return changes, err
 	}
 	if printed := strings.Join(have, "\n"); printed != text && len(have) == len(want.Rules) {
-		c.printed[want.Name] = text + "\n\n" + printed
+		c.printed[want.id()] = text + "\n\n" + printed
 	}
 	return changes, nil
 }
 
 // as reports whether a chain has the rules that it should.
-func (c *chains) as(name string, have []string, text string) bool {
+func (c *chains) as(want Chain, have []string, text string) bool {
 	printed := strings.Join(have, "\n")
-	return printed == text || c.printed[name] == text+"\n\n"+printed
+	return printed == text || c.printed[want.id()] == text+"\n\n"+printed
 }
 
 // rules lists a chain's rules, without "-A chain".

@@ -109,7 +109,7 @@ func TestChainsAreMadeAndNothingIsWrittenTwice(t *testing.T) {
 			"-A FELIX-LITE-PREROUTING -i bpfin.cali -j CT --notrack", "-A FELIX-LITE-OUTPUT -o bpfin.cali -j CT --notrack",
 			"-A FORWARD -j FELIX-LITE-FORWARD", "-A FELIX-LITE-FORWARD -i bpfout.cali -o bpfin.cali -j DROP",
 			"-A FELIX-LITE-FORWARD -m mark --mark 0x1000000/0x1000000 -j ACCEPT", "-A FELIX-LITE-FORWARD -o cali+ -j ACCEPT",
-			"-A INPUT -j FELIX-LITE-INPUT", "-A FELIX-LITE-INPUT -i bpfout.cali -m mark --mark 0x1000000/0x1000000 -j ACCEPT",
+			"-A FELIX-LITE-OUTPUT -o lo -m conntrack --ctstate INVALID -j ACCEPT", "-A INPUT -j FELIX-LITE-INPUT", "-A FELIX-LITE-INPUT -i bpfout.cali -m mark --mark 0x1000000/0x1000000 -j ACCEPT",
 			"-A POSTROUTING -j FELIX-LITE-POSTROUTING", "-A FELIX-LITE-POSTROUTING -m mark ! --mark 0x1800000/0x1ff00000 -j RETURN",
 			"-A FELIX-LITE-POSTROUTING -o vxlan.calico -j RETURN", "-A FELIX-LITE-POSTROUTING -o cali+ -j RETURN",
 			"-A FELIX-LITE-POSTROUTING -j MASQUERADE --random-fully",
@@ -168,12 +168,12 @@ func TestWhatSomebodyAltersIsRepairedAndOthersRulesStay(t *testing.T) {
 		s.Masquerade, s.IPv6 = false, false
 		n.good(s, b)
 		got := n.saved(b)
-		if strings.Contains(got, "POSTROUTING -m mark") || strings.Count(got, ":FELIX-LITE-") != 4 {
+		if strings.Contains(got, "POSTROUTING -m mark") || strings.Count(got, ":FELIX-LITE-") != 5 {
 			t.Errorf("what is not wanted any more:\n%s", got)
 		}
 		n.stop()
-		if removed, err := Remove(); err != nil || removed != 4 {
-			t.Errorf("removed %d, %v; want 4", removed, err)
+		if removed, err := Remove(); err != nil || removed != 5 {
+			t.Errorf("removed %d, %v; want 5", removed, err)
 		}
 		if got := n.saved(b); strings.Contains(got, "FELIX") || !strings.Contains(got, "--dport 99") || !strings.Contains(got, "eth7") {
 			t.Errorf("after removal:\n%s", got)

@@ -19,7 +19,7 @@ const (
 	Forward     = "FELIX-LITE-FORWARD"     // filter: what the datapath has judged, or will
 	Input       = "FELIX-LITE-INPUT"       // filter: answers to this host by bpfin.cali and bpfout.cali
 	Prerouting  = "FELIX-LITE-PREROUTING"  // raw: what comes in by the pair is not tracked
-	Output      = "FELIX-LITE-OUTPUT"      // raw: what goes out by it neither
+	Output      = "FELIX-LITE-OUTPUT"      // raw: what goes out by it neither; filter: this host's connections to its own NodePorts
 )
 
 // Spec is what the chains depend on. It must not be changed once it was handed over.
@@ -58,23 +58,32 @@ var places = []Chain{
 		Without: "a firewall on this node that drops what conntrack calls INVALID may drop host traffic to services"},
 	{Table: "filter", Name: Forward, Parent: "FORWARD"},
 	{Table: "filter", Name: Input, Parent: "INPUT"},
+	{Table: "filter", Name: Output, Parent: "OUTPUT",
+		Without: "a firewall on this node that drops what conntrack calls INVALID on its way out may drop host traffic to its own NodePorts"},
 	{Table: "nat", Name: Postrouting, Parent: "POSTROUTING"},
 }
+
+// id tells chains of one name in two tables apart.
+func (c Chain) id() string { return c.Table + " " + c.Name }
 
 // Rules returns the chains that a family needs. randomFully says whether iptables can choose source ports at random.
 func Rules(s Spec, f model.Family, randomFully bool) []Chain {
 	var out []Chain
 	for _, c := range places {
-		switch c.Name {
-		case Prerouting:
+		switch c.id() {
+		case "raw " + Prerouting:
 			c.Rules = notrack("-i")
-		case Output:
+		case "raw " + Output:
 			c.Rules = notrack("-o")
-		case Forward:
+		case "filter " + Forward:
 			c.Rules = s.forward(f)
-		case Input:
+		case "filter " + Input:
 			c.Rules = s.input()
-		case Postrouting:
+		case "filter " + Output:
+			// What to_lo leads from lo into the pair gets its answers from there. Conntrack saw it go out by lo, sees no answer, and
+			// calls the second segment INVALID.
+			c.Rules = []string{"-o lo -m conntrack --ctstate INVALID -j ACCEPT"}
+		case "nat " + Postrouting:
 			if !s.Masquerade {
 				continue
 			}
