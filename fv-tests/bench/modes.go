@@ -44,6 +44,7 @@ func allModes(o options) []mode {
 		{name: modeDirect, quick: true, groups: "pod host crowd", carry: carryDirect},
 		{name: modeDirect2, quick: true, groups: "pod host crowd", carry: carryDirect},
 		{name: "redirect-limit", by: byRedirect, quick: true, groups: "pod", carry: carryLimit},
+		{name: "connect-limit", services: 10, by: byRedirect, groups: "pod", carry: carryConnectLimit},
 		{name: "redirect-limit-tcx", by: byRedirect, groups: "pod", carry: carryLimitTCX},
 		agent(modeCTLB, byConnect, 10, true, "pod host crowd"),
 		agent(modeCTLB, byConnect, 1000, false, "crowd"),

@@ -12,7 +12,7 @@ import (
 
 // colors of the modes, and of everything else.
 var colors = map[string]string{
-	modeDirect: "#8c959f", modeDirect2: "#8c959f", "redirect-limit": "#afb8c1", "redirect-limit-tcx": "#afb8c1",
+	modeDirect: "#8c959f", modeDirect2: "#8c959f", "redirect-limit": "#afb8c1", "redirect-limit-tcx": "#afb8c1", "connect-limit": "#a5d0ff",
 	modeCTLB: "#1f6feb", modeTC: "#2da44e", "nftables": "#bf8700", "iptables": "#cf222e",
 }
 

@@ -17,7 +17,9 @@ import (
 func TestTheFallbackComesBackWhenItIsAltered(t *testing.T) {
 	t.Parallel()
 	site := Site{Overlay: "VXLAN", Mode: Disabled}
-	l := up(t, Options(site, "Auto"))
+	opts := Options(site, "Auto")
+	opts.AgentConfig["resyncInterval"] = "3s" // nobody tells of a changed sysctl
+	l := up(t, opts)
 	loads := startLoads(t, l)
 	node := l.Nodes[0]
 	for _, damage := range []struct {

@@ -67,7 +67,7 @@ func TestEchoTellsIdentityAndReturnsPayload(t *testing.T) {
 	}
 	defer l.Close()
 	go s.acceptLoop(l)
-	u, err := net.ListenPacket("udp", "127.0.0.1:0")
+	u, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (s *server) serveEcho(port int) error {
 		if err != nil {
 			return fmt.Errorf("echo server: %w", err)
 		}
-		u, err := net.ListenPacket("udp"+family, net.JoinHostPort("", strconv.Itoa(port)))
+		u, err := net.ListenUDP("udp"+family, &net.UDPAddr{Port: port})
 		if err != nil {
 			return fmt.Errorf("echo server: %w", err)
 		}
@@ -107,18 +107,25 @@ func (s *server) serveTCP(conn net.Conn) error {
 	}
 }
 
-func (s *server) udpLoop(conn net.PacketConn) {
-	buf := make([]byte, 64<<10)
+// udpLoop answers datagrams from the address that they were sent to: on a host with several, the kernel
+// would choose one for a socket that is bound to none.
+func (s *server) udpLoop(conn *net.UDPConn) {
+	_ = control(conn, askForDestination)
+	buf, oob := make([]byte, 64<<10), make([]byte, 128)
 	for {
-		n, from, err := conn.ReadFrom(buf)
+		n, oobn, _, from, err := conn.ReadMsgUDPAddrPort(buf, oob)
 		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
 			continue // an ICMP error for an earlier answer
 		}
 		answer := buf[:n]
 		if n > 0 && buf[0] == askIdentity {
-			answer, _ = json.Marshal(identity{Server: s.name, Client: plain(from), Local: plain(conn.LocalAddr())})
+			client := netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+			answer, _ = json.Marshal(identity{Server: s.name, Client: client.String(), Local: plain(conn.LocalAddr())})
 		}
-		_, _ = conn.WriteTo(answer, from)
+		_, _, _ = conn.WriteMsgUDPAddrPort(answer, sourceFor(oob[:oobn]), from)
 	}
 }
 

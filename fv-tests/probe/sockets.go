@@ -113,6 +113,34 @@ func redirectedFrom(conn *net.TCPConn) string {
 	return name
 }
 
+// askForDestination makes a UDP socket say which of the host's addresses a datagram was sent to.
+func askForDestination(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+}
+
+// sourceFor turns what came with a datagram into what makes the answer come from where it was sent to, by
+// whatever interface the route says.
+func sourceFor(oob []byte) []byte {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		switch {
+		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
+			info := &unix.Inet4Pktinfo{}
+			copy(info.Spec_dst[:], m.Data[8:12])
+			return unix.PktInfo4(info)
+		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
+			info := &unix.Inet6Pktinfo{}
+			copy(info.Addr[:], m.Data[:16])
+			return unix.PktInfo6(info)
+		}
+	}
+	return nil
+}
+
 func control(conn syscall.Conn, fn func(fd int)) error {
 	raw, err := conn.SyscallConn()
 	if err == nil {
