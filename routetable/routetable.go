@@ -374,6 +374,7 @@ func (r *RouteTable) NeighbourStatus(key NeighbourKey) (reconcile.Status, bool) 
 // Problem is an object that is not as it should be.
 type Problem struct {
 	Object string
+	Dst    netip.Prefix // of a route; invalid for a neighbour
 	Status reconcile.Status
 }
 
@@ -383,12 +384,12 @@ func (r *RouteTable) Problems() []Problem {
 	var out []Problem
 	for k, s := range r.routes.All() {
 		if s.Err != nil {
-			out = append(out, Problem{"route " + k.dst.String(), s})
+			out = append(out, Problem{"route " + k.dst.String(), k.dst, s})
 		}
 	}
 	for k, s := range r.neighbours.All() {
 		if s.Err != nil {
-			out = append(out, Problem{"neighbour " + k.String(), s})
+			out = append(out, Problem{"neighbour " + k.String(), netip.Prefix{}, s})
 		}
 	}
 	slices.SortFunc(out, func(a, b Problem) int { return strings.Compare(a.Object, b.Object) })

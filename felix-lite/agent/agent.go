@@ -23,6 +23,7 @@ import (
 	"github.com/felix-lite/felix-lite/felix-lite/config"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints/files"
+	"github.com/felix-lite/felix-lite/felix-lite/hostnat"
 	"github.com/felix-lite/felix-lite/felix-lite/interfaces"
 	"github.com/felix-lite/felix-lite/felix-lite/model"
 	"github.com/felix-lite/felix-lite/felix-lite/nodes"
@@ -82,6 +83,8 @@ type Agent struct {
 	sizes        mtus
 	sizesDirty   bool // what follows from own addresses and uplinks is to be computed
 	svcOptions   services.Options
+	advice       []hostnat.Advice // about settings of the node, as last logged
+	adviceDue    bool             // they are to be looked at
 	problems     problems
 	triggered    []time.Time // of endpoint slices whose changes are to be written
 	epochDue     bool        // conntrack must resolve its ways again

@@ -10,6 +10,7 @@ import (
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
+	"github.com/felix-lite/felix-lite/internal/reconcile"
 	"github.com/felix-lite/felix-lite/internal/statefile"
 )
 
@@ -23,6 +24,7 @@ func (a *Agent) conditions() []Condition {
 		a.tunnelCondition(),
 		a.mapsCondition(),
 		a.kernelCondition(),
+		a.fallbackCondition(),
 		a.socketsCondition(),
 	}
 }
@@ -111,14 +113,29 @@ func (a *Agent) mapsCondition() Condition {
 func (a *Agent) kernelCondition() Condition {
 	c := Condition{Name: "kernelRoutes", OK: true}
 	r, n := a.kernel.Counts()
-	if r.Failed+n.Failed > 0 {
-		c.OK = false
-		for _, p := range a.kernel.Problems() {
-			if p.Status.Err != nil {
-				c.Message = fmt.Sprintf("%s: %v", p.Object, p.Status.Err)
-				break
-			}
+	if r.Failed+n.Failed == 0 {
+		return c
+	}
+	for _, p := range a.kernel.Problems() {
+		// Somebody else's route of one service's address is that service's matter.
+		if p.Status.Phase == reconcile.Failed && !a.fallback.routes.Has(p.Dst) {
+			c.OK, c.Message = false, fmt.Sprintf("%s: %v", p.Object, p.Status.Err)
+			break
 		}
+	}
+	return c
+}
+
+// fallbackCondition does not hold where this host's traffic to services needs the pair and can not use it.
+func (a *Agent) fallbackCondition() Condition {
+	c := Condition{Name: "fallback", OK: true}
+	f := a.fallback
+	switch {
+	case f.phase != fallbackOn:
+	case f.failure != nil:
+		c.OK, c.Message = false, f.failure.Error()
+	case !f.used:
+		c.OK, c.Message = false, "the pair for host traffic is not in use yet"
 	}
 	return c
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
 	"github.com/felix-lite/felix-lite/felix-lite/hostnat"
+	"github.com/felix-lite/felix-lite/felix-lite/interfaces"
 	"github.com/felix-lite/felix-lite/routetable"
 )
 
@@ -43,6 +44,7 @@ type fallback struct {
 	routes  *hostnat.Routes
 	dirty   bool // the pair is to be looked at
 	told    int  // index of bpfout.cali that cali_globals2 has
+	used    bool // this run has seen it in use
 	failure error
 	retry   backoff
 }
@@ -182,8 +184,11 @@ func (a *Agent) natInterfaces(g *layout.Globals) (in, out uint32) {
 
 // routeFallback wants the services' routes for as long as the datapath knows of the pair.
 func (a *Agent) routeFallback() {
+	f := a.fallback
 	out := a.serving()
-	a.onHostRoutes(a.fallback.routes.Enable(out != 0 && out == a.fallback.told, a.fallback.pair.OutMAC))
+	use := out != 0 && out == f.told
+	f.used = f.used || use
+	a.onHostRoutes(f.routes.Enable(use, f.pair.OutMAC))
 }
 
 // onHostRoutes hands on what the routes of services' addresses want changed.
@@ -199,6 +204,31 @@ func (a *Agent) onHostRoutes(d hostnat.Delta) {
 	}
 	for _, k := range d.DeleteNeighbours {
 		a.kernel.DeleteNeighbour(k)
+	}
+}
+
+// adviseNode says, at the start and when that has changed, which settings of the node that are none of ours keep traffic from
+// going on.
+func (a *Agent) adviseNode() {
+	if !a.adviceDue || len(a.links) == 0 {
+		return
+	}
+	a.adviceDue = false
+	var uplinks []string
+	for _, index := range interfaces.Uplinks(a.view, a.patterns()) {
+		uplinks = append(uplinks, a.view.Links[index].Name)
+	}
+	advice, err := hostnat.Check(uplinks, a.cfg.IPv4Enabled, a.cfg.IPv6Enabled)
+	if err != nil {
+		a.log.WithError(err).Warn("settings of the node can not be read")
+		return
+	}
+	if slices.Equal(advice, a.advice) {
+		return
+	}
+	a.advice = advice
+	for _, one := range advice {
+		a.log.WithFields(logrus.Fields{"sysctl": one.Path, "value": one.Value, "set": one.Need}).Warn(one.Why)
 	}
 }
 

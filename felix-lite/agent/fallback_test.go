@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +98,28 @@ func (n *testNode) untilFallback() {
 	n.untilContains("programs", n.interfacesTable, "bpfout.cali", "lo ")
 }
 
+// hostFlow puts an open connection of this host to a service into an agent's conntrack, and returns what ends it in a later
+// agent's.
+func hostFlow(t *testing.T, first *Agent) (end func(later *Agent)) {
+	t.Helper()
+	var key layout.CTKeyV4
+	client, err := layout.AddrFrom[layout.AddrV4](netip.MustParseAddr("192.0.2.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key.AddrA, key.PortABE, key.Proto = client, layout.PortBE(40000), 6
+	key.AddrB, key.PortBBE = client, layout.PortBE(80)
+	v := layout.CTValueV4{Timeout: 1<<32 - 1, Type: uint8(layout.CTNATFwd), Flags: uint32(layout.CTFHostOrigin), Created: 1<<63 - 1}
+	if err := first.maps.ConntrackV4.Confirmed.Raw().Put(&key, &v); err != nil {
+		t.Fatal(err)
+	}
+	return func(later *Agent) {
+		if err := later.maps.ConntrackV4.Confirmed.Raw().Delete(&key); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 	n := newTestNode(t)
 	n.manifest("dual1.yaml", dualManifest(1))
@@ -109,7 +132,7 @@ func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 	for _, c := range []struct{ what, command string }{
 		{"the pair is deleted", "ip link del bpfin.cali"},
 		{"bpfout.cali is deleted", "ip link del bpfout.cali"},
-		{"another device has a name of ours", "ip link del bpfin.cali; ip link add bpfin.cali type dummy || true"},
+		{"another device has a name of ours", "ip link del bpfin.cali; ip tuntap add dev bpfin.cali mode tap || true"},
 		{"the MTU is changed", "ip link set bpfout.cali mtu 1300"},
 		{"bpfin.cali is down", "ip link set bpfin.cali down"},
 		{"bpfout.cali's Ethernet address is changed", "ip link set bpfout.cali address 02:00:00:00:00:99"},
@@ -168,6 +191,34 @@ func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 		if got := show(); got != before {
 			t.Errorf("the restart changed\n%s\nto\n%s", before, got)
 		}
+	})
+	n.step(t, "with host traffic balanced at connect time all goes when the last connection has ended", func(t *testing.T) {
+		end := hostFlow(t, r.agent)
+		r.stop()
+		r = n.start("connectTimeLoadBalancing: Enabled", "conntrackSweepInterval: 100ms")
+		r.waitReady()
+		n.until("a sweep to find the connection", func() (bool, string) {
+			live := r.agent.metrics.snapshot.Load().conntrack
+			return live[ctLabels{"v4", "tcp"}] == 1, fmt.Sprint(live)
+		})
+		n.untilFallback() // the connection may still need it
+		end(r.agent)
+		n.untilShell("the end of the pair", "ip link; ip route; ip -6 route; ip neigh", "!bpfin", "!bpfout", "!10.96.0.1", "!fd96::1")
+		n.until("the datapath to know", func() (bool, string) {
+			g := n.globals()
+			return g.NatinIfindex == 0 && g.NatoutIfindex == 0, "indices of the pair are left"
+		})
+		n.until("lo to be left alone", func() (bool, string) {
+			got := n.interfacesTable()
+			return !strings.Contains(got, "lo "), got
+		})
+		r.waitReady()
+	})
+	n.step(t, "and it comes back when it is needed again", func(t *testing.T) {
+		r.stop()
+		r = n.start("connectTimeLoadBalancing: Disabled")
+		r.waitReady()
+		n.untilFallback()
 	})
 	n.step(t, "cleanup takes it away", func(t *testing.T) {
 		r.stop()

@@ -169,6 +169,7 @@ func (a *Agent) updateSizes() {
 	a.tunnel.want(a.sizes.tunnel)
 	a.updateHostNode()
 	a.ensureNetfilter()
+	a.adviseNode()
 	next := a.svcOptions
 	next.Addresses, next.Zone, next.Primary = a.hostAddrs, own.Zone, nil
 	for _, p := range []netip.Addr{own.IPv4, own.IPv6} {

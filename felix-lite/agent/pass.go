@@ -216,6 +216,7 @@ func (a *Agent) resync(ctx context.Context) {
 	if err := a.dataplane.attacher.CleanStale(); err != nil {
 		a.log.WithError(err).Warn("pins of vanished interfaces are left behind")
 	}
+	a.adviceDue = true
 	if first {
 		return // the tables read everything before their first write
 	}
