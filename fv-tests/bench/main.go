@@ -62,7 +62,7 @@ func parseOptions(args []string) (options, error) {
 	fs.IntVar(&o.cpu, "cpu", -1, "CPU of client and server threads (default: the last)")
 	fs.BoolVar(&o.realtime, "realtime", true, "run client and server threads with real-time priority")
 	fs.IntVar(&o.minRounds, "min-rounds", 0, "rounds of each measurement at least (default 120, quick 16)")
-	fs.IntVar(&o.maxRounds, "max-rounds", 0, "rounds of each measurement at most (default 390, quick 24)")
+	fs.IntVar(&o.maxRounds, "max-rounds", 0, "rounds of each measurement at most (default 390, quick 20)")
 	fs.DurationVar(&o.slice, "slice", 12*time.Millisecond, "how long one mode runs before the next")
 	fs.StringVar(&o.skip, "skip", "", "comma-separated parts to leave out: ratios, programs, control")
 	fs.BoolVar(&o.keep, "keep", false, "stop after set-up and wait for an interrupt: for looking around")
@@ -75,7 +75,7 @@ func parseOptions(args []string) (options, error) {
 		o.minRounds = pick(o.quick, 16, 120)
 	}
 	if o.maxRounds == 0 {
-		o.maxRounds = max(o.minRounds, pick(o.quick, 24, 390))
+		o.maxRounds = max(o.minRounds, pick(o.quick, 20, 390))
 	}
 	return o, nil
 }

@@ -31,12 +31,12 @@ func drawAll(results []result, dir string) error {
 		"node-to-service.svg": ratioBars(results, "host",
 			"The node itself to a service", "Relative to routing from node to pod (line at 1). IPv4; thin lines: quartiles of the rounds."),
 		"latency.svg": crowdLines(results, "crowd_tcp_short", []crowdPlot{
-			{"p50, microseconds", metricP50, true}, {"p99, microseconds", metricP99, true}},
-			"Short connections: time of a connection", fmt.Sprintf("One ClusterIP, %d backends, %d connections at a time, client and server on one CPU. IPv4; logarithmic.", crowdBackends, crowdWidth)),
-		"throughput.svg": crowdLines(results, "crowd_tcp_short", []crowdPlot{{"connections a second", metricRate, false}},
+			{"p50, microseconds", metricP50}, {"p99, microseconds", metricP99}},
+			"Short connections: time of a connection", fmt.Sprintf("One ClusterIP, %d backends, %d connections at a time, client and server on one CPU. IPv4.", crowdBackends, crowdWidth)),
+		"throughput.svg": crowdLines(results, "crowd_tcp_short", []crowdPlot{{"connections a second", metricRate}},
 			"Short connections: throughput", fmt.Sprintf("One ClusterIP, %d backends, %d at a time, one CPU. IPv4.", crowdBackends, crowdWidth)),
 		"http.svg": crowdLines(results, "crowd_http_close", []crowdPlot{
-			{"requests a second", metricRate, false}, {"p99, microseconds", metricP99, true}},
+			{"requests a second", metricRate}, {"p99, microseconds", metricP99}},
 			"HTTP, a connection for each request", fmt.Sprintf("One ClusterIP, %d backends, %d requests at a time, 1 KiB answers, client and server on one CPU. IPv4.", crowdBackends, crowdWidth)),
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -79,7 +79,6 @@ func ratioBars(results []result, group, title, note string) string {
 type crowdPlot struct {
 	title  string
 	metric string
-	log    bool
 }
 
 // crowdSizes are the numbers of services on the x axis.
@@ -89,7 +88,7 @@ func crowdLines(results []result, scenario string, plots []crowdPlot, title, not
 	var panels []linePanel
 	drawn := false
 	for _, p := range plots {
-		panel := linePanel{title: p.title, log: p.log}
+		panel := linePanel{title: p.title}
 		for _, mode := range []string{modeDirect, modeCTLB, modeTC, "nftables", "iptables"} {
 			c := curve{label: mode, color: colorOf(mode)}
 			for _, n := range crowdSizes {

@@ -136,7 +136,7 @@ func (b *bench) programRuns(ctx context.Context, s scenario, f family) error {
 		entrants, all = append(entrants, e), append(all, w)
 	}
 	samples := map[string]*runSamples{}
-	for range pick(b.o.quick, 12, 60) {
+	for range pick(b.o.quick, 8, 60) {
 		for _, i := range rand.Perm(len(entrants)) {
 			if err := sampleRuns(ctx, all[i], b.o.slice, s, samples); err != nil {
 				return fmt.Errorf("%s %s: %s: %w", s.name, f, entrants[i].label(), err)

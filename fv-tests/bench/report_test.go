@@ -204,11 +204,12 @@ func TestPlotsAreWellFormedAndOnlyOfWhatWasMeasured(t *testing.T) {
 	}
 }
 
-func TestAxesEndOutsideOfTheirValues(t *testing.T) {
-	for _, c := range [][2]float64{{3, 700}, {1, 1}, {99, 101}, {50, 50}} {
-		ticks := logTicks(c[0], c[1])
-		if len(ticks) < 2 || ticks[0] > c[0] || ticks[len(ticks)-1] < c[1] {
-			t.Errorf("ticks of %v are %v", c, ticks)
+func TestAnAxisGoesFromZeroToAboveItsValues(t *testing.T) {
+	for _, highest := range []float64{0.9, 1, 99, 100, 101, 61345} {
+		a := newAxis(linePanel{curves: []curve{{points: []point{{10, highest / 2}, {1000, highest}}}}}, 0, 100)
+		last := a.ticks[len(a.ticks)-1]
+		if a.ticks[0] != 0 || last < highest || len(a.ticks) > 12 || a.at(0) != 100 || a.at(last) != 0 {
+			t.Errorf("ticks for %v are %v", highest, a.ticks)
 		}
 	}
 }

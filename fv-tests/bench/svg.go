@@ -108,11 +108,10 @@ type curve struct {
 	points []point
 }
 
-// linePanel is a titled diagram with lines over a logarithmic x; both axes are, if log is set.
+// linePanel is a titled diagram with lines over a logarithmic x.
 type linePanel struct {
 	title  string
 	curves []curve
-	log    bool
 }
 
 // lines draws panels side by side over the same values of x.
@@ -177,37 +176,15 @@ func newAxis(p linePanel, top, bottom float64) axis {
 	if len(all) == 0 {
 		all = []float64{1}
 	}
-	lowest, highest := slices.Min(all), slices.Max(all)
-	if p.log {
-		ticks := logTicks(lowest, highest)
-		lo, hi := math.Log(ticks[0]), math.Log(ticks[len(ticks)-1])
-		return axis{ticks, func(v float64) float64 { return bottom - (bottom-top)*(math.Log(v)-lo)/(hi-lo) }}
-	}
+	highest := slices.Max(all)
 	step := math.Pow(10, math.Floor(math.Log10(highest)))
 	for highest/step < 4 {
 		step /= 2
 	}
 	var ticks []float64
-	for v := 0.0; v < highest+step; v += step {
+	for v := 0.0; v < highest+step; v += step { // the last one is not below the highest value
 		ticks = append(ticks, v)
 	}
 	hi := ticks[len(ticks)-1]
 	return axis{ticks, func(v float64) float64 { return bottom - (bottom-top)*v/hi }}
-}
-
-// logTicks are 1, 2 and 5 times powers of ten around a range: at least two.
-func logTicks(lowest, highest float64) []float64 {
-	var out []float64
-	for power := math.Pow(10, math.Floor(math.Log10(lowest))); ; power *= 10 {
-		for _, m := range []float64{1, 2, 5} {
-			v := m * power
-			if v <= lowest {
-				out = out[:0]
-			}
-			out = append(out, v)
-			if v >= highest && len(out) > 1 {
-				return out
-			}
-		}
-	}
 }

@@ -49,7 +49,10 @@ func Options(site Site, underlay string) lab.Options {
 	excluded4, excluded6 := lab.OutsideNets(2)
 	o := lab.Options{
 		Overlay: site.Overlay, Underlay: underlay, Outside: 2, CTLB: string(site.Mode), Nodes: nodes,
-		AgentConfig: map[string]any{"natOutgoingExclusionCIDRs": []string{excluded4.String(), excluded6.String()}},
+		AgentConfig: map[string]any{
+			"natOutgoingExclusionCIDRs": []string{excluded4.String(), excluded6.String()},
+			"netfilterRefreshInterval":  "1s",
+		},
 	}
 	if site.Mode == NoHooks {
 		o.CTLB = string(Enabled)

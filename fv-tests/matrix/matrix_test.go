@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,13 +90,29 @@ func runSite(t *testing.T, site Site, cells []Cell, score *score) {
 	for _, firewall := range []bool{false, true} {
 		here := slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return c.Site.Firewall != firewall })
 		if firewall && len(here) > 0 {
-			for _, n := range l.Nodes {
-				if err := n.ForwardNothing(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
+			raiseFirewalls(t, l)
 		}
 		runCells(t, l, here, score)
+	}
+}
+
+// raiseFirewalls makes the nodes forward nothing, and waits until the agents have put their own chains in
+// front again.
+func raiseFirewalls(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	for _, n := range l.Nodes {
+		if err := n.ForwardNothing(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range l.Nodes {
+		for _, rules := range []string{"iptables -S FORWARD", "iptables -S INPUT", "ip6tables -S FORWARD", "ip6tables -S INPUT"} {
+			eventually(t, programTimeout, "the agent's chain in front in "+rules+" of "+n.Name, func() (bool, string) {
+				out, err := n.Run(t.Context(), strings.Fields(rules)...)
+				lines := strings.Split(out, "\n") // the first says the policy
+				return err == nil && len(lines) > 1 && strings.Contains(lines[1], "FELIX-LITE"), out
+			})
+		}
 	}
 }
 

@@ -126,8 +126,8 @@ var mechanisms = map[string]mechanism{
 	},
 	"other host Direct": {
 		want: []count{
-			{entryFromWEP, layout.CountRedirectNeigh, established},
-			{entryFromHEP, layout.CountRedirectPeer, 1},
+			{entryFromWEP, layout.CountToStack, established},
+			{entryToWEP, layout.CountToStack, established},
 		},
 		never: direct,
 	},
