@@ -45,7 +45,7 @@ const allFlags = layout.CTLBUDP | layout.CTLBSetRetval | layout.CTLBNetNSCookie
 
 // node is a host with maps, and programs on the cgroup that this process is in.
 type node struct {
-	t      *testing.T
+	t      testing.TB
 	root   string // bpffs
 	path   string // cgroup
 	set    *maps.Set
@@ -53,7 +53,7 @@ type node struct {
 	host   netns.NsHandle
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{t: t, host: testenv.NetNS(t), root: testenv.BPFFS(t), path: testenv.InCgroup(t)}
 	var err error
@@ -74,7 +74,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-func addAddress(t *testing.T, device, addr string) {
+func addAddress(t testing.TB, device, addr string) {
 	t.Helper()
 	a := netip.MustParseAddr(addr)
 	args := []string{"ip", "addr", "add", fmt.Sprintf("%s/%d", a, a.BitLen()), "dev", device}
@@ -132,14 +132,14 @@ func (n *node) pod() netns.NsHandle {
 }
 
 // in runs f inside a network namespace.
-func in(t *testing.T, ns netns.NsHandle, f func()) {
+func in(t testing.TB, ns netns.NsHandle, f func()) {
 	t.Helper()
 	if err := testenv.Enter(ns, func() error { f(); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func cookieOf(t *testing.T, ns netns.NsHandle) uint64 {
+func cookieOf(t testing.TB, ns netns.NsHandle) uint64 {
 	t.Helper()
 	var cookie uint64
 	if err := testenv.Enter(ns, func() error {

@@ -4,6 +4,7 @@ package socketlb
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/felix-lite/felix-lite/bpf-go/features"
@@ -97,7 +98,7 @@ func PlanFor(mode Mode, has func(features.Feature) bool, ipv4, ipv6 bool) Plan {
 		}
 	}
 	for _, h := range load.CgroupHooks() {
-		if kind, family := split(h.Name); contains(kinds, kind) && (ipv6 || family != "6") && (ipv4 || family == "6") {
+		if kind, family := split(h.Name); slices.Contains(kinds, kind) && (family == "6" && ipv6 || family != "6" && ipv4) {
 			p.Hooks = append(p.Hooks, h)
 		}
 	}
@@ -109,15 +110,6 @@ func PlanFor(mode Mode, has func(features.Feature) bool, ipv4, ipv6 bool) Plan {
 func split(hook string) (kind, family string) {
 	kind = strings.TrimRight(hook, "46")
 	return kind, hook[len(kind):]
-}
-
-func contains(list []string, s string) bool {
-	for _, have := range list {
-		if have == s {
-			return true
-		}
-	}
-	return false
 }
 
 // opening tells the hooks that begin something new from those that serve what was begun: the first are taken

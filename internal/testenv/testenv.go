@@ -95,6 +95,7 @@ func NewNetNS(t testing.TB) netns.NsHandle {
 func Enter(ns netns.NsHandle, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
+		defer close(result)    // t.Fatal in f ends the goroutine without a result
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := netns.Set(ns); err != nil {
 			result <- fmt.Errorf("enter network namespace: %w", err)

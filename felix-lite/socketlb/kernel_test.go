@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package socketlb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/vishvananda/netns"
+
+	"github.com/felix-lite/felix-lite/bpf-go/attach"
+	"github.com/felix-lite/felix-lite/bpf-go/features"
+	"github.com/felix-lite/felix-lite/bpf-go/maps"
+	"github.com/felix-lite/felix-lite/felix-lite/endpoints/files"
+	"github.com/felix-lite/felix-lite/felix-lite/model"
+	"github.com/felix-lite/felix-lite/internal/testenv"
+)
+
+// TestMain lets this test's binary be the self-test's process.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == ProbeVerb {
+		path := ""
+		if len(os.Args) == 4 {
+			path = os.Args[3]
+		}
+		if err := Probe(os.Stdout, path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// host is where managers of a test work, one after the other.
+type host struct {
+	t      *testing.T
+	root   string
+	cgroup string
+	set    *maps.Set
+	ns     netns.NsHandle
+	now    time.Time
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	h := &host{t: t, ns: testenv.NetNS(t), root: testenv.BPFFS(t), cgroup: testenv.Cgroup(t), now: time.Now()}
+	var err error
+	if h.set, err = maps.Open(h.root, maps.Options{Sizes: maps.Sizes{Conntrack: 1000, ConntrackHalfOpen: 1000, NATFrontend: 1000,
+		NATBackend: 1000, NATAffinity: 1000, Routes: 1000, Interfaces: 64}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.set.Close() })
+	return h
+}
+
+func (h *host) features(hidden ...features.Feature) *features.Set {
+	h.t.Helper()
+	var names []string
+	for _, f := range hidden {
+		names = append(names, string(f))
+	}
+	set, err := features.Probe(names)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return set
+}
+
+func (h *host) manager(mode Mode, hidden ...features.Feature) *Manager {
+	h.t.Helper()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	m, err := NewManager(Options{Mode: mode, CgroupRoot: h.cgroup, BPFFSRoot: h.root, IPv4: true, IPv6: true, Features: h.features(hidden...),
+		HZ: 250, Maps: h.set, Namespace: h.ns, Command: []string{"/proc/self/exe", ProbeVerb}, Now: func() time.Time { return h.now },
+		Log: logrus.NewEntry(log)})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(m.Close)
+	return m
+}
+
+// settle makes passes until the self-test has told.
+func (h *host) settle(m *Manager, fallbackServes bool) {
+	h.t.Helper()
+	m.Ensure(context.Background(), fallbackServes)
+	if m.testing {
+		m.OnResult(<-m.Results())
+	}
+	m.Ensure(context.Background(), fallbackServes)
+}
+
+func (h *host) links() map[string]attach.CgroupLink {
+	h.t.Helper()
+	list, err := attach.CgroupLinks(h.root)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	links := map[string]attach.CgroupLink{}
+	for _, l := range list {
+		links[l.Hook] = l
+	}
+	return links
+}
+
+func (h *host) wantHooks(what string, hooks ...string) {
+	h.t.Helper()
+	got := []string{}
+	for hook := range h.links() {
+		got = append(got, hook)
+	}
+	slices.Sort(got)
+	slices.Sort(hooks)
+	if !slices.Equal(got, hooks) {
+		h.t.Errorf("%s: hooks %v, want %v", what, got, hooks)
+	}
+}
+
+func allHooks() []string { return append(slices.Clone(tcpHooks), udpHooks...) }
+
+func TestTheSelfTestInASiblingCgroupPassesAndNoFallbackIsNeeded(t *testing.T) {
+	h := newHost(t)
+	m := h.manager(Enabled)
+	if needed, known := m.FallbackNeeded(); needed || known {
+		t.Errorf("before anything is known: needed %v, known %v", needed, known)
+	}
+	h.settle(m, false)
+	if needed, known := m.FallbackNeeded(); needed || !known || m.Problem() != nil || !m.tested {
+		t.Errorf("needed %v, known %v, problem %v", needed, known, m.Problem())
+	}
+	h.wantHooks("Enabled", allHooks()...)
+	if s := m.State(); s.SelfTest != "passed" || len(s.Hooks) != 15 || s.Cgroup != h.cgroup || s.Fallback {
+		t.Errorf("state %+v", s)
+	}
+	left, _ := filepath.Glob(filepath.Join(h.cgroup, "*", "cgroup.procs"))
+	if len(left) != 0 {
+		t.Errorf("the self-test has left %v", left)
+	}
+}
+
+func TestARestartTakesTheLinksOver(t *testing.T) {
+	h := newHost(t)
+	h.settle(h.manager(Enabled), false)
+	before := h.links()
+	m := h.manager(Enabled)
+	h.settle(m, false)
+	for hook, l := range h.links() {
+		if b := before[hook]; b.LinkID != l.LinkID || b.Program == l.Program {
+			t.Errorf("%s: %+v became %+v, want the same link with another program", hook, b, l)
+		}
+	}
+	if !m.tested || len(m.earlier) != 0 {
+		t.Errorf("tested %v, left over %v", m.tested, m.earlier)
+	}
+}
+
+func TestHooksAreNotTakenAwayBeforeTheFallbackServes(t *testing.T) {
+	h := newHost(t)
+	h.settle(h.manager(Enabled), false)
+	m := h.manager(Disabled)
+	if needed, known := m.FallbackNeeded(); !needed || !known {
+		t.Errorf("Disabled: needed %v, known %v", needed, known)
+	}
+	h.settle(m, false)
+	h.wantHooks("while the fallback does not serve", allHooks()...)
+	if !m.Balancing() {
+		t.Error("TC is told that no socket is balanced while the programs stand there")
+	}
+	h.settle(m, true)
+	closing := []string{"recvmsg4", "recvmsg6", "recvmsg46", "getpeername4", "getpeername6", "getpeername46", "release4", "release6"}
+	h.wantHooks("when it does, sockets go on to see the service", closing...)
+	if m.Balancing() {
+		t.Error("TC is told that sockets are balanced")
+	}
+	if at, ok := m.Next(); !ok || at.Sub(h.now) != closingTime {
+		t.Errorf("the next pass is due at %v, %v", at, ok)
+	}
+	h.now = h.now.Add(closingTime)
+	h.settle(m, true)
+	h.wantHooks("two minutes later")
+}
+
+func TestFromEnabledToTCPOnlyUDPGoesWhenTheFallbackServes(t *testing.T) {
+	h := newHost(t)
+	h.settle(h.manager(Enabled), false)
+	before := h.links()
+	m := h.manager(TCPOnly)
+	h.settle(m, false)
+	if h.links()["connect4"].Program != before["connect4"].Program {
+		t.Error("connect was replaced before the fallback serves")
+	}
+	h.settle(m, true)
+	if h.links()["connect4"].Program == before["connect4"].Program {
+		t.Error("connect was not replaced")
+	}
+	h.wantHooks("TCPOnly", append(slices.Clone(tcpHooks), "recvmsg4", "recvmsg6", "recvmsg46")...)
+	program := h.links()["connect4"].Program
+	h.settle(m, true)
+	if h.links()["connect4"].Program != program {
+		t.Error("programs are loaded in every pass")
+	}
+	h.now = h.now.Add(closingTime)
+	h.settle(m, true)
+	h.wantHooks("two minutes later", tcpHooks...)
+}
+
+func TestHiddenHooksAreNotAttached(t *testing.T) {
+	h := newHost(t)
+	m := h.manager(Enabled, features.CTLBSendmsg, features.CTLBGetpeername, features.SetRetval)
+	h.settle(m, false)
+	h.wantHooks("hidden", "connect4", "connect6", "connect46", "release4", "release6", "post_bind4", "post_bind6")
+	if needed, _ := m.FallbackNeeded(); !needed {
+		t.Error("no fallback")
+	}
+	if s := m.State(); !slices.Contains(s.Missing, "ctlb-getpeername") || !strings.Contains(s.Why, "ctlb-sendmsg") {
+		t.Errorf("state %+v", s)
+	}
+}
+
+func TestAWrongCgroupRootIsAnErrorThatNamesItAndTheFallbackIsNeeded(t *testing.T) {
+	h := newHost(t)
+	h.cgroup = t.TempDir()
+	m := h.manager(Enabled)
+	h.settle(m, false)
+	if err := m.Problem(); !errors.Is(err, attach.ErrNotCgroup) || !strings.Contains(err.Error(), h.cgroup) {
+		t.Errorf("problem %v", err)
+	}
+	if needed, known := m.FallbackNeeded(); !needed || !known || !m.Broken() {
+		t.Errorf("needed %v, known %v", needed, known)
+	}
+	if at, ok := m.Next(); !ok || at.After(h.now.Add(time.Minute)) {
+		t.Errorf("it is tried again at %v, %v", at, ok)
+	}
+}
+
+func TestASelfTestThatFailsIsLoudAndIsTriedAgain(t *testing.T) {
+	h := newHost(t)
+	m := h.manager(Enabled)
+	m.Ensure(context.Background(), false)
+	m.OnResult(<-m.Results())
+	// Somebody takes the programs away: the next self-test must not see them.
+	for hook := range h.links() {
+		if err := attach.DetachCgroup(h.root, hook); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.tested = false
+	m.Ensure(context.Background(), false)
+	m.OnResult(<-m.Results())
+	if err := m.Problem(); !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), h.cgroup) {
+		t.Errorf("problem %v", err)
+	}
+	if needed, known := m.FallbackNeeded(); !needed || !known || m.State().SelfTest != "failed" {
+		t.Errorf("needed %v, known %v, state %+v", needed, known, m.State())
+	}
+	// A resync sees that they are gone and puts them back.
+	m.Resync()
+	h.now = h.now.Add(maxBackoff * 2)
+	h.settle(m, false)
+	if needed, _ := m.FallbackNeeded(); needed || m.Problem() != nil {
+		t.Errorf("needed %v, problem %v", needed, m.Problem())
+	}
+	h.wantHooks("back again", allHooks()...)
+}
+
+func TestTheProbeTellsTheCookieOfANamespaceToo(t *testing.T) {
+	h := newHost(t)
+	m := h.manager(Enabled)
+	h.settle(m, false)
+	ns := testenv.NewNetNS(t)
+	want, err := netNSCookie(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := m.prober().run(context.Background(), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns)), m.families()[:1])
+	if err != nil || got != want {
+		t.Errorf("cookie %d, %v; want %d", got, err, want)
+	}
+}
+
+func TestAKernelThatTellsCookiesToProgramsAloneIsAsked(t *testing.T) {
+	h := newHost(t)
+	m := h.manager(Enabled)
+	want := m.hostID
+	m.hostID = 0 // as before Linux 5.14
+	h.settle(m, false)
+	if m.hostID != want || m.loaded.HostNetNS != want {
+		t.Errorf("cookie %d, loaded with %d, want %d", m.hostID, m.loaded.HostNetNS, want)
+	}
+}
+
+func TestOptOutsFollowAnnotationsAndEndpoints(t *testing.T) {
+	h := newHost(t)
+	ns := testenv.NewNetNS(t)
+	cookie, err := netNSCookie(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
+	opted := func(what string, cookies ...uint64) {
+		t.Helper()
+		var got []uint64
+		if err := h.set.SocketOff.All(func(c uint64, _ uint32) bool { got = append(got, c); return true }); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Sort(got); !slices.Equal(got, cookies) {
+			t.Errorf("%s: %v, want %v", what, got, cookies)
+		}
+	}
+	const stale = 1
+	if err := h.set.SocketOff.Put(stale, 1); err != nil {
+		t.Fatal(err)
+	}
+	m := h.manager(Enabled)
+	m.Files(files.Batch{file("1", "a", path), file("2", "gone", "/run/netns/there-is-none")})
+	m.Objects([]model.Change{model.Updated(pod("a", "disabled")), model.Updated(pod("gone", "disabled"))})
+	h.settle(m, false)
+	opted("before all is known, nothing is removed", stale, cookie)
+	m.AllowPrune()
+	h.settle(m, false)
+	opted("what an earlier run left goes", cookie)
+	m.Objects([]model.Change{model.Updated(pod("a", ""))})
+	h.settle(m, false)
+	opted("the annotation is removed")
+	m.Objects([]model.Change{model.Updated(&model.Namespace{Name: "ns", Annotations: map[string]string{Annotation: AnnotationDisabled}})})
+	h.settle(m, false)
+	opted("the namespace opts out", cookie)
+	m.Files(files.Batch{{ID: "1"}})
+	h.settle(m, false)
+	opted("the pod is gone")
+	if err := m.Problem(); err != nil {
+		t.Errorf("problem %v", err)
+	}
+	// The host itself can not be opted out by a file that names its namespace.
+	m.Files(files.Batch{file("3", "a", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(h.ns)))})
+	h.settle(m, false)
+	opted("the host's namespace")
+	if m.Problem() == nil {
+		t.Error("nobody is told")
+	}
+}
+
+func TestTheProbesDestinationIsTheProgramsOne(t *testing.T) {
+	for want, got := range map[string]netip.AddrPort{"169.254.1.9:9": probeAddress(0), "[fe80::a9fe:109]:9": probeAddress(1)} {
+		if got.String() != want {
+			t.Errorf("%v, want %s", got, want)
+		}
+	}
+}
