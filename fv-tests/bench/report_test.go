@@ -144,6 +144,25 @@ func TestTablesHaveAModeForEachRowAndBothFamiliesInACell(t *testing.T) {
 	}
 }
 
+func TestWhatAProgramCostsTheClientIsToldApartFromTheServersShare(t *testing.T) {
+	cost := func(name, metric string, v float64) result {
+		r := ratio(name, modeCTLB, 10, 4, v)
+		r.Metric = metric
+		return r
+	}
+	results := []result{
+		cost("sendmsg4/udp_established", metricNSPerRun, 200), cost("sendmsg4/udp_established", metricRuns, 1),
+		cost("sendmsg4/udp_unconnected", metricNSPerRun, 450), cost("sendmsg4/udp_unconnected", metricRuns, 2),
+	}
+	var text strings.Builder
+	hookTable(results).markdown(&text)
+	for _, want := range []string{"| sendmsg4 | UDP established | 200 | 1.00 | - |", "| sendmsg4 | UDP unconnected | 450 | 2.00 | 700 |"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, text.String())
+		}
+	}
+}
+
 func TestATableReplacesWhatIsBetweenItsMarkers(t *testing.T) {
 	page := "before\n<!-- bench: pod -->\nold\n<!-- end -->\nafter <!-- end -->\n"
 	got, err := replaceTable(page, "pod", table{{"a"}, {"1"}})

@@ -165,7 +165,7 @@ func orderedMetrics(yield func(string, func(float64) string) bool) {
 
 // hookTable has the costs of the programs at connect time, of the mode with few services.
 func hookTable(results []result) table {
-	t := table{{"hook", "scenario", "ns per run", "runs per operation"}}
+	t := table{{"hook", "scenario", "ns per run", "runs per operation", "the client's, ns"}}
 	var seen []string
 	for _, r := range results {
 		hook, name, ok := strings.Cut(r.Name, "/")
@@ -184,10 +184,30 @@ func hookTable(results []result) table {
 		}
 		t = append(t, []string{
 			hook, title, both(results, r.Name, r.Mode, r.Services, metricNSPerRun, "%.0f"),
-			both(results, r.Name, r.Mode, r.Services, metricRuns, "%.2f"),
+			both(results, r.Name, r.Mode, r.Services, metricRuns, "%.2f"), clientsShare(results, hook, name),
 		})
 	}
 	return t
+}
+
+// clientsShare is what a run for the client costs, where every other run is for the server: that talks to
+// nobody's service, as it does in the scenario of connected sockets, where its runs are the only ones.
+func clientsShare(results []result, hook, name string) string {
+	const servers = "udp_established"
+	var parts []string
+	for _, f := range []family{4, 6} {
+		runs := find(results, hook+"/"+name, modeCTLB, 10, f, metricRuns)
+		all := find(results, hook+"/"+name, modeCTLB, 10, f, metricNSPerRun)
+		server := find(results, hook+"/"+servers, modeCTLB, 10, f, metricNSPerRun)
+		if runs == nil || all == nil || server == nil || runs.Value < 1.9 {
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%.0f", 2*all.Value-server.Value))
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, " / ")
 }
 
 // tcTable has what TC programs cost.
