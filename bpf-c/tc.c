@@ -99,11 +99,12 @@ SEC("tc")
 int cali_ext_headers(struct __sk_buff *skb)
 {
 #if IS_V6
+	struct cali_globals *g = get_globals();
 	struct cali_state *st = get_state(skb);
 	int verdict = TC_ACT_SHOT;
 	struct pkt p;
 
-	if (!st)
+	if (!g || !st)
 		return drop(skb, CALI_DROP_NO_STATE);
 	pkt_from_state(&p, st);
 	if (walk_ext_headers(skb, &p, &verdict))
@@ -117,6 +118,9 @@ int cali_ext_headers(struct __sk_buff *skb)
 		return verdict;
 	if (is_link_business(&p))
 		return pass(skb, CALI_COUNT_TO_STACK);
+	/* The kernel's own jumbograms (BIG TCP) come this way. */
+	if (IS_LO && IS_TO && !(p.proto == PROTO_ICMP && icmp_is_error(p.icmp_type)))
+		return leave_by_lo(skb, &p, g, st->now);
 	state_from_pkt(skb, st, &p, st->now);
 	if (p.proto == PROTO_ICMP && icmp_is_error(p.icmp_type))
 		jump(skb, CALI_SLOT_ICMP_INNER);

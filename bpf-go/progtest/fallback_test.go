@@ -181,6 +181,14 @@ var viaLo = []fixture{
 		},
 	},
 	{
+		name: "a packet with extension headers, as the kernel's own jumbograms have, is taken out of lo like any other", only: onlyV6,
+		services: []service{external("node1:30080", protoUDP, "podB:8080")},
+		prepare:  withPair,
+		steps: []step{{
+			at: "to_lo", send: udp("node1:45000", "node1:30080").withExt(extDest), want: redirect, counted: intoHost,
+		}},
+	},
+	{
 		name:     "this host's own answer to what it asked of a service is translated when it comes in by lo",
 		services: []service{svc("vip:80", protoTCP, "node1:8080")},
 		prepare:  withPair,
