@@ -40,8 +40,8 @@ func (n *node) runTime(b *testing.B, hook string, do func()) float64 {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if now.RunCount == last.RunCount+1 {
-				times = append(times, now.Runtime-last.Runtime)
+			if runs := now.RunCount - last.RunCount; runs > 0 { // the server's sockets run it, too
+				times = append(times, (now.Runtime-last.Runtime)/time.Duration(runs))
 			}
 			last = now
 		}
@@ -106,6 +106,25 @@ func BenchmarkProgram(b *testing.B) {
 			}
 		}
 	}
+	// Nobody answers: what is measured is the client's sendmsg alone.
+	sink := [2]service{}
+	for _, f := range families {
+		sink[f] = service{id: 30 + uint32(f), addr: otherVIP[f], port: port, proto: unix.IPPROTO_UDP, backends: []string{own[f]}, family: f}
+		n.serve(sink[f])
+		packetConn(b, "udp", target(own[f], backendPort).String())
+	}
+	send := func(f layout.Family, addr string, p uint16) func() {
+		fd := -1
+		b.Cleanup(func() { unix.Close(fd) })
+		return func() {
+			if fd < 0 {
+				fd = sock(f, unix.SOCK_DGRAM)
+			}
+			if err := unix.Sendto(fd, []byte("x"), 0, sockaddr(target(addr, p))); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
 	direct := func(f layout.Family) string { return backends[f][0] }
 	for _, c := range []struct {
 		name, hook string
@@ -116,9 +135,9 @@ func BenchmarkProgram(b *testing.B) {
 		{"connect4/no_service", "connect4", connect(0, unix.SOCK_STREAM, direct(0), backendPort)},
 		{"connect4/UDP_service", "connect4", connect(0, unix.SOCK_DGRAM, vip[0], port)},
 		{"release4/service", "release4", connect(0, unix.SOCK_STREAM, vip[0], port)},
-		{"sendmsg4/service_known", "sendmsg4", exchange(0, vip[0], port)},
-		{"sendmsg6/service_known", "sendmsg6", exchange(1, vip[1], port)},
-		{"sendmsg4/no_service", "sendmsg4", exchange(0, direct(0), backendPort)},
+		{"sendmsg4/service_known", "sendmsg4", send(0, otherVIP[0], port)},
+		{"sendmsg6/service_known", "sendmsg6", send(1, otherVIP[1], port)},
+		{"sendmsg4/no_service", "sendmsg4", send(0, own[0], backendPort)},
 		{"recvmsg4/service", "recvmsg4", exchange(0, vip[0], port)},
 		{"recvmsg6/service", "recvmsg6", exchange(1, vip[1], port)},
 		{"recvmsg4/no_service", "recvmsg4", exchange(0, direct(0), backendPort)},

@@ -410,7 +410,7 @@ func sendto(p net.PacketConn, to netip.AddrPort) answer {
 	return answer{server: string(buf[:k]), peer: from.String()}
 }
 
-func packetConn(t *testing.T, network, addr string) net.PacketConn {
+func packetConn(t testing.TB, network, addr string) net.PacketConn {
 	t.Helper()
 	p, err := net.ListenPacket(network, addr)
 	if err != nil {
