@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/coreos/go-iptables/iptables"
 )
 
 // tool is what we use of go-iptables.
@@ -203,11 +201,13 @@ func isNotExist(err error) bool {
 
 // unknownToKernel recognises a target or table that the kernel does not have; everything else may be better the next time.
 func unknownToKernel(err error) bool {
-	var e *iptables.Error
-	if !errors.As(err, &e) {
-		return false
+	if isNotExist(err) {
+		return true
 	}
-	text := e.Error()
-	return e.IsNotExist() || strings.Contains(text, "does it exist") || strings.Contains(text, "insmod") || strings.Contains(text, "not supported") ||
-		strings.Contains(text, "RULE_APPEND failed")
+	for _, text := range []string{"does it exist", "insmod", "missing kernel module", "Operation not supported"} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
