@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,30 @@ func TestRulesOfBothShapesNameEveryServiceOnce(t *testing.T) {
 					t.Errorf("%s: %q is missing", f, text)
 				}
 			}
+		}
+	}
+}
+
+func TestWhatALivingProcessMadeIsNotStale(t *testing.T) {
+	child := exec.Command("true")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "a child that has ended and was not waited for", func() (bool, string) {
+		return !alive(child.Process.Pid), "alive"
+	})
+	gone := child.Process.Pid
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		fmt.Sprintf("%s%d-direct-c", netnsPrefix, os.Getpid()): false,
+		fmt.Sprintf("%s%d-direct-c", netnsPrefix, gone):        true,
+		netnsPrefix + "direct-c":                               false,
+		fmt.Sprintf("%d-direct-c", gone):                       false,
+	} {
+		if got := stale(name, netnsPrefix); got != want {
+			t.Errorf("%s: stale %v, want %v", name, got, want)
 		}
 	}
 }

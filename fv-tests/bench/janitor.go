@@ -59,7 +59,18 @@ func entries(dir string) []string {
 func stale(name, prefix string) bool {
 	rest, ours := strings.CutPrefix(name, prefix)
 	pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
-	return ours && err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+	return ours && err == nil && !alive(pid)
+}
+
+// alive says whether a process runs: one that was killed may still wait for somebody to notice.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return false
+	}
+	// pid (name) state ...; the name may contain anything.
+	_, state, _ := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(" "))
+	return !bytes.HasPrefix(state, []byte("Z"))
 }
 
 // removeStaleDir ends the agent that still runs from a directory, and removes it.

@@ -34,27 +34,45 @@ type Capture struct {
 // StartCapture opens a capture point on an interface of a namespace.
 func StartCapture(ns Namespace, dev string) (*Capture, error) {
 	c := &Capture{Title: string(ns) + " " + dev, done: make(chan struct{})}
-	err := ns.Do(func() error {
+	var err error
+	if c.fd, err = packetSocket(ns, dev); err != nil {
+		return nil, fmt.Errorf("capture on %s: %w", c.Title, err)
+	}
+	go c.read()
+	return c, nil
+}
+
+// packetSocket opens a packet socket on an interface of a namespace.
+func packetSocket(ns Namespace, dev string) (fd int, err error) {
+	err = ns.Do(func() error {
 		link, err := net.InterfaceByName(dev)
 		if err != nil {
 			return err
 		}
 		protocol := int(binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})) // network byte order
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 		if err != nil {
 			return err
 		}
-		c.fd = fd
 		return errors.Join(
 			unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index, Protocol: uint16(protocol)}),
 			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}),
 		)
 	})
+	return fd, err
+}
+
+// SendFrame sends an Ethernet frame out of an interface of a namespace, by its egress hooks.
+func SendFrame(ns Namespace, dev string, frame []byte) error {
+	fd, err := packetSocket(ns, dev)
 	if err != nil {
-		return nil, fmt.Errorf("capture on %s: %w", c.Title, err)
+		return fmt.Errorf("send on %s: %w", dev, err)
 	}
-	go c.read()
-	return c, nil
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, frame); err != nil {
+		return fmt.Errorf("send on %s: %w", dev, err)
+	}
+	return nil
 }
 
 func (c *Capture) read() {
