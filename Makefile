@@ -125,6 +125,10 @@ lint-generated: $(patsubst %,$(OBJ)/%.o,$(LAYOUTS))
 test: build lint ## lint, then every package's tests; as root; under 20 minutes on 2 cores
 	@hack/test.sh
 
+.PHONY: test-full
+test-full: build lint ## as test, with every cell of the matrix; about half an hour more
+	@LAB_CELLS=all hack/test.sh
+
 .PHONY: test-kernels
 test-kernels: build ## load every program and send packets on 5.10, 6.1 and 6.12 under QEMU
 	@$(GO) run ./fv-tests/kernels/run

@@ -29,6 +29,10 @@ stage() {
 	[ "$status" = 0 ] || failed+=("$name")
 }
 
+# All cells of the matrix (LAB_CELLS=all) take their time.
+limit=15m
+[ -z "${LAB_CELLS:-}" ] || limit=90m
+
 packages="$(go list ./... )" || exit 1
 # Functional tests own the machine's two CPUs while they run: they come after the others, one
 # package at a time.
@@ -38,7 +42,7 @@ functional="$(grep '/fv-tests/' <<<"$packages")"
 # shellcheck disable=SC2086 # lists of packages
 {
 	stage "unit and program tests" go test -v -timeout 10m $unit
-	[ -z "$functional" ] || stage "functional tests" go test -count=1 -p 1 -v -timeout 15m $functional
+	[ -z "$functional" ] || stage "functional tests" go test -count=1 -p 1 -v -timeout "$limit" $functional
 }
 
 # Lines of -v output: "    --- SKIP: TestX (0.00s)" with the reason behind it.

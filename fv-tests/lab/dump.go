@@ -66,6 +66,18 @@ func (p *Place) Run(ctx context.Context, argv ...string) (string, error) {
 	return out.String(), nil
 }
 
+// ForgetPathMTUs drops what the place's routes have learned about paths in a family.
+func (p *Place) ForgetPathMTUs(ctx context.Context, ipv6 bool) error {
+	if !ipv6 {
+		return p.Namespace.sysctls(map[string]string{"net/ipv4/route/flush": "1"})
+	}
+	// The IPv6 sysctl of that name leaves path MTUs alone.
+	if out, err := p.Run(ctx, "ip", "-6", "route", "flush", "cache"); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
 func head(text string, lines int) string {
 	all := strings.SplitAfter(text, "\n")
 	if len(all) <= lines {

@@ -254,9 +254,8 @@ func (c Cell) pathMTU(l *lab.Lab) int {
 	if l.Options.Underlay == "IPv6" {
 		overhead = 70
 	}
-	// Clients remember the smallest path MTU of an address, and a node's is that of all NodePorts.
-	forwarded := c.From == FromOutside && (c.To == NodePort || c.Backend == OtherNode) ||
-		c.From == FromNode && c.To == NodePortOther
+	forwarded := c.From == FromOutside && (c.Backend == OtherNode || c.Backend == OtherHost) ||
+		c.From == FromNode && c.To == NodePortOther && !c.atConnect()
 	// A service that the host asks by packet may have its backend anywhere: its route takes what any of
 	// the ways takes.
 	byRoute := c.From == FromNode && c.Connect != "" && c.To != NodePort && !c.atConnect()

@@ -21,11 +21,13 @@ type Loads struct {
 }
 
 type running struct {
-	title  string
-	kind   probe.LoadKind
-	place  *lab.Place
-	id     string
-	result probe.Result
+	title       string
+	kind        probe.LoadKind
+	unconnected bool
+	from        Client
+	place       *lab.Place
+	id          string
+	result      probe.Result
 }
 
 // loadNumber makes the ids of loads differ.
@@ -35,7 +37,7 @@ func newRunning(title string, kind probe.LoadKind, place *lab.Place) running {
 	return running{title: title, kind: kind, place: place, id: fmt.Sprint("load-", loadNumber.Add(1))}
 }
 
-// loadTimeout is long: what takes more than a second is counted as slow, only what never comes is an
+// loadTimeout is long where nothing may fail: what takes more than a second is counted as slow, only what never comes is an
 // error.
 const loadTimeout = 10 * time.Second
 
@@ -58,7 +60,7 @@ var kinds = []struct {
 // StartLoads starts, in both families, from a pod and from a host to a ClusterIP and from outside to a
 // NodePort, with backends on both nodes: new TCP connections, new UDP sockets, open connections (about
 // 100 in all) and open UDP sockets; UDP by connected and unconnected ones.
-func StartLoads(ctx context.Context, l *lab.Lab) (*Loads, error) {
+func StartLoads(ctx context.Context, l *lab.Lab, timeout time.Duration) (*Loads, error) {
 	loads := &Loads{}
 	for _, ipv6 := range []bool{false, true} {
 		for _, path := range []struct {
@@ -72,9 +74,10 @@ func StartLoads(ctx context.Context, l *lab.Lab) (*Loads, error) {
 				}
 				title := fmt.Sprintf("%-20s %s to %s, %s", kind.name, path.from, path.to, cell.family())
 				r := newRunning(title, kind.kind, cell.client(l))
+				r.unconnected, r.from = kind.unconnected, path.from
 				err := r.place.Probe().StartLoad(ctx, probe.LoadArgs{
 					ID: r.id, Kind: kind.kind, Address: cell.target(l).String(), Unconnected: kind.unconnected,
-					Workers: kind.workers, Interval: kind.interval, Timeout: loadTimeout,
+					Workers: kind.workers, Interval: kind.interval, Timeout: timeout,
 				})
 				if err != nil {
 					_, stopErr := loads.Stop(ctx)

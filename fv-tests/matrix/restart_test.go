@@ -232,7 +232,7 @@ func (s *Loads) wantNoOpenErrors(t *testing.T) {
 
 func startLoads(t *testing.T, l *lab.Lab) *Loads {
 	t.Helper()
-	loads, err := StartLoads(t.Context(), l)
+	loads, err := StartLoads(t.Context(), l, loadTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

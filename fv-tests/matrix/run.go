@@ -56,6 +56,10 @@ func (c Cell) Deliver(ctx context.Context, l *lab.Lab) Outcome {
 	ctx, cancel := context.WithTimeout(ctx, cellTimeout)
 	defer cancel()
 	o := Outcome{Cell: c}
+	if err := c.forgetPathMTUs(ctx, l); err != nil {
+		o.problem("%v", err)
+		return o
+	}
 	var err error
 	if o.Result, err = c.probe(ctx, l); err != nil {
 		o.problem("%v", err)
@@ -63,6 +67,24 @@ func (c Cell) Deliver(ctx context.Context, l *lab.Lab) Outcome {
 	}
 	c.judge(&o, l)
 	return o
+}
+
+// forgetPathMTUs lets a cell find its path's MTU anew: another cell may have had a smaller one to the same
+// address. TCP would adapt; datagrams of exactly the path's MTU would become fragments.
+func (c Cell) forgetPathMTUs(ctx context.Context, l *lab.Lab) error {
+	if !c.Socket.udp() {
+		return nil
+	}
+	places := []*lab.Place{c.client(l), &l.Nodes[0].Place, &l.Nodes[1].Place}
+	if server := c.server(l); server != nil {
+		places = append(places, server)
+	}
+	for _, p := range places {
+		if err := p.ForgetPathMTUs(ctx, c.IPv6); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *Outcome) problem(format string, args ...any) {
