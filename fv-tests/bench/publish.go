@@ -37,6 +37,7 @@ func publish(results []result, docs string) error {
 // docTables are the tables of docs/performance.md by the names of their markers.
 func docTables(results []result) map[string]table {
 	return map[string]table{
+		"run":    runTable(results),
 		"goals":  goalTable(results),
 		"pod":    ratioTable(results, "pod"),
 		"host":   ratioTable(results, "host"),

@@ -115,6 +115,33 @@ func both(results []result, name, mode string, services int, metric, format stri
 	return strings.Join(parts, " / ")
 }
 
+// runTable says under which circumstances the results came about.
+func runTable(results []result) table {
+	t := table{{"load average before", "and after", "rounds of short TCP", "void measurements"}}
+	machine := func(metric string) string {
+		if r := find(results, "machine", "", 0, 0, metric); r != nil {
+			return fmt.Sprintf("%.1f", r.Value)
+		}
+		return "-"
+	}
+	rounds, void := "-", 0
+	for _, r := range results {
+		if r.Mode != modeDirect2 || r.Metric != metricRatio {
+			continue
+		}
+		if r.Name == scenarios[0].name && r.Family == 4 {
+			rounds = fmt.Sprint(r.Rounds)
+		}
+		if r.Void {
+			void++
+		}
+	}
+	if rounds == "-" {
+		return t
+	}
+	return append(t, []string{machine("load_before"), machine("load_after"), rounds, fmt.Sprint(void)})
+}
+
 // ratioTable compares the rates of a group's scenarios with direct's.
 func ratioTable(results []result, group string) table {
 	ss := scenariosOf(results, group)
