@@ -59,6 +59,8 @@ INLINE void ct_value_init(struct __sk_buff *skb, struct cali_ct_value *v, const 
 		v->flags |= CALI_CTF_VIA_STACK;
 		v->fwd[1] = CALI_FWD_STACK;
 	}
+	if (IS_L3DEV && !(st->flags & (CALI_ST_DNAT | CALI_ST_SNAT)))
+		v->flags |= CALI_CTF_VIA_STACK;
 	if (IS_FROM && IS_WEP) {
 		/* The client is behind this veth: replies need no lookup to find it. */
 		v->ifindex[0] = skb->ifindex;

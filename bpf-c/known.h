@@ -74,9 +74,10 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 		}
 		kind = leg ? v->fwd[1] : v->fwd[0];
 		if (unlikely(kind == CALI_FWD_UNKNOWN)) {
+			struct cali_route_value *rt = route_lookup(&dst);
 			struct fwd_dst d;
 
-			fwd_resolve(&d, route_lookup(&dst), how, g);
+			fwd_resolve(&d, rt, how, g);
 			if (leg && CAN_ENCAP && (v->flags & CALI_CTF_TUN_PEER))
 				d.kind = CALI_FWD_TUNNEL; /* the way it came */
 			else if (d.kind == CALI_FWD_TUNNEL) {
@@ -85,8 +86,13 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 			}
 			if (d.kind == CALI_FWD_PEER && (v->flags & CALI_CTF_SKIP_FAST_PATH))
 				d.kind = CALI_FWD_VETH;
+			/* As the flow came, past the stack or through it: connection tracking that sees
+			 * one direction only calls it invalid. */
 			if (leg && (v->flags & CALI_CTF_VIA_STACK))
 				d.kind = CALI_FWD_STACK;
+			else if (IS_WEP && leg && d.kind == CALI_FWD_STACK &&
+				 !(rt && (rt->flags & CALI_RT_LOCAL)))
+				d.kind = CALI_FWD_FIB;
 			kind = d.kind;
 			if (leg) {
 				v->fwd[1] = kind;

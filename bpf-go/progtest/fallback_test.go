@@ -358,4 +358,24 @@ var leaving = []fixture{
 		},
 		keep: true,
 	},
+	{
+		name: "an answer to somebody outside who asked the pod itself leaves past the stack, as the question came in",
+		steps: []step{
+			{
+				at: "from_hep", send: udp("client:50000", "podB:53"),
+				want: redirect, out: becomes(udp("client:50000", "podB:53").ttl(63)), marked: layout.MarkSeen,
+				counted: plus(newFlow, viaVeth...),
+			},
+			{
+				at: "to_wep podB", send: udp("client:50000", "podB:53").ttl(63), mark: layout.MarkSeen,
+				want: pass, marked: layout.MarkSeen, counted: judged,
+			},
+			{
+				at: "from_wep podB", send: udp("podB:53", "client:50000"),
+				want: redirect, out: becomes(udp("podB:53", "client:50000").ttl(63)), marked: layout.MarkBypass,
+				counted: counters{layout.CountRedirectNeigh, layout.CountPromoted},
+			},
+		},
+		keep: true,
+	},
 }

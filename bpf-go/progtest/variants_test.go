@@ -114,7 +114,7 @@ var classFixtures = []fixture{
 			},
 		},
 		entries: []string{
-			"udp l3peer:50000 > podB:53 | normal established | 2/1 packets | stack, stack | approved-0 approved-1",
+			"udp l3peer:50000 > podB:53 | normal established | 2/1 packets | stack, stack | approved-0 approved-1 via-stack",
 		},
 	},
 	{
