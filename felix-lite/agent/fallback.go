@@ -14,7 +14,6 @@ import (
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
 	"github.com/felix-lite/felix-lite/felix-lite/hostnat"
 	"github.com/felix-lite/felix-lite/felix-lite/interfaces"
-	"github.com/felix-lite/felix-lite/internal/backoff"
 	"github.com/felix-lite/felix-lite/routetable"
 )
 
@@ -47,7 +46,7 @@ type fallback struct {
 	told    int  // index of bpfout.cali that cali_globals2 has
 	used    bool // this run has seen it in use
 	failure error
-	retry   backoff.Backoff
+	retry   backoff
 }
 
 // newFallback looks whether an earlier run has left a pair: its connections are to be drained, should it not be wanted.
@@ -91,7 +90,7 @@ func (f *fallback) onLinks(links map[int]endpoints.Link) {
 // ensure repairs the pair where that is due, and reports whether it is another one now.
 func (f *fallback) ensure() bool {
 	now := f.now()
-	if f.phase == fallbackOff || f.phase == fallbackLeaving || !f.dirty || !f.retry.Due(now) {
+	if f.phase == fallbackOff || f.phase == fallbackLeaving || !f.dirty || !f.retry.due(now) {
 		return false
 	}
 	before := f.pair
@@ -100,7 +99,7 @@ func (f *fallback) ensure() bool {
 		f.failed(err)
 		return false
 	}
-	f.retry.Succeeded()
+	f.retry.succeeded()
 	f.pair, f.dirty, f.failure = pair, false, nil
 	if changed {
 		f.log.WithFields(logrus.Fields{"in": pair.In, "out": pair.Out, "mtu": f.spec.MTU}).Info("pair for host traffic set up")
@@ -109,7 +108,7 @@ func (f *fallback) ensure() bool {
 }
 
 func (f *fallback) failed(err error) {
-	delay := f.retry.Failed(f.now())
+	delay := f.retry.failed(f.now())
 	if f.failure == nil || f.failure.Error() != err.Error() {
 		f.log.WithError(err).WithField("retry", delay.Round(time.Millisecond).String()).Error("pair for host traffic could not be set up")
 	}
@@ -147,7 +146,7 @@ func (a *Agent) drained() bool {
 // removeFallback takes the programs off and deletes the pair.
 func (a *Agent) removeFallback() {
 	f := a.fallback
-	if !f.retry.Due(f.now()) {
+	if !f.retry.due(f.now()) {
 		return
 	}
 	pair := f.pair
@@ -158,7 +157,7 @@ func (a *Agent) removeFallback() {
 		f.failed(err)
 		return
 	}
-	f.retry.Succeeded()
+	f.retry.succeeded()
 	f.failure = nil
 	f.enter(fallbackOff)
 	f.log.Info("pair for host traffic removed")
@@ -255,7 +254,7 @@ func (a *Agent) updateHostNode() {
 
 // due is when the next step can be made.
 func (f *fallback) due(serving int) (time.Time, bool) {
-	if at, waiting := f.retry.Waiting(); waiting {
+	if at, waiting := f.retry.waiting(); waiting {
 		return at, true
 	}
 	return f.now(), f.dirty && f.phase != fallbackOff || f.phase == fallbackLeaving || serving != f.told
