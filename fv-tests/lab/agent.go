@@ -89,8 +89,7 @@ func (n *Node) StartAgent(context.Context) error {
 }
 
 // StartAgents brings agents to a lab whose pods and connections the kernel has carried alone until now
-// (LateAgents): pods get their endpoint files, and the routes between nodes that stood in for an agent's
-// go. It returns when all is ready.
+// (LateAgents): pods get their endpoint files. It returns when all is ready.
 func (l *Lab) StartAgents(ctx context.Context) error {
 	l.Options.NoAgent = false
 	for _, p := range l.Pods {

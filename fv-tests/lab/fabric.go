@@ -286,13 +286,25 @@ func configure(h *netlink.Handle, name string, addrs ...netip.Prefix) error {
 	return nil
 }
 
+// standInMetric is that of routes which stand in for an agent's: where its own come, those are used.
+const standInMetric = 9999
+
 // addRoute sets a route; the zero prefix is the default route. Without a gateway it is a link route.
 func addRoute(h *netlink.Handle, dev string, dst netip.Prefix, gateway netip.Addr, onlink bool) error {
+	return addRouteMetric(h, dev, dst, gateway, onlink, 0)
+}
+
+// addStandInRoute sets a route of a lab without agents.
+func addStandInRoute(h *netlink.Handle, dev string, dst netip.Prefix, gateway netip.Addr) error {
+	return addRouteMetric(h, dev, dst, gateway, false, standInMetric)
+}
+
+func addRouteMetric(h *netlink.Handle, dev string, dst netip.Prefix, gateway netip.Addr, onlink bool, metric int) error {
 	link, err := h.LinkByName(dev)
 	if err != nil {
 		return fmt.Errorf("route %s: %w", dst, err)
 	}
-	r := &netlink.Route{LinkIndex: link.Attrs().Index}
+	r := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: metric}
 	if dst.IsValid() {
 		r.Dst = ipNet(dst)
 	} else if gateway.Is4() {

@@ -194,7 +194,7 @@ func (n *Node) kernelRoutes(router, h *netlink.Handle) error {
 		}
 		v4, v6 := podCIDRs(i + 1)
 		for _, cidr := range []netip.Prefix{v4, v6} {
-			if err := addRoute(h, uplinkName, cidr, nodeAddress(i+1, cidr.Addr().Is6()), false); err != nil {
+			if err := addStandInRoute(h, uplinkName, cidr, nodeAddress(i+1, cidr.Addr().Is6())); err != nil {
 				return err
 			}
 		}

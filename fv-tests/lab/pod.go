@@ -281,7 +281,7 @@ func (p *Pod) kernelRoute() error {
 		if !addr.IsValid() {
 			continue
 		}
-		if err := addRoute(h, p.HostInterface, netip.PrefixFrom(addr, addr.BitLen()), netip.Addr{}, false); err != nil {
+		if err := addStandInRoute(h, p.HostInterface, netip.PrefixFrom(addr, addr.BitLen()), netip.Addr{}); err != nil {
 			return err
 		}
 		if err := addNeighbour(h, p.HostInterface, addr, mac); err != nil {
