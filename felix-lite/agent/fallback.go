@@ -14,6 +14,7 @@ import (
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
 	"github.com/felix-lite/felix-lite/felix-lite/hostnat"
 	"github.com/felix-lite/felix-lite/felix-lite/interfaces"
+	"github.com/felix-lite/felix-lite/internal/backoff"
 	"github.com/felix-lite/felix-lite/routetable"
 )
 
@@ -46,7 +47,7 @@ type fallback struct {
 	told    int  // index of bpfout.cali that cali_globals2 has
 	used    bool // this run has seen it in use
 	failure error
-	retry   backoff
+	retry   backoff.Backoff
 }
 
 // newFallback looks whether an earlier run has left a pair: its connections are to be drained, should it not be wanted.
@@ -90,7 +91,7 @@ func (f *fallback) onLinks(links map[int]endpoints.Link) {
 // ensure repairs the pair where that is due, and reports whether it is another one now.
 func (f *fallback) ensure() bool {
 	now := f.now()
-	if f.phase == fallbackOff || f.phase == fallbackLeaving || !f.dirty || !f.retry.due(now) {
+	if f.phase == fallbackOff || f.phase == fallbackLeaving || !f.dirty || !f.retry.Due(now) {
 		return false
 	}
 	before := f.pair
@@ -99,7 +100,7 @@ func (f *fallback) ensure() bool {
 		f.failed(err)
 		return false
 	}
-	f.retry.succeeded()
+	f.retry.Succeeded()
 	f.pair, f.dirty, f.failure = pair, false, nil
 	if changed {
 		f.log.WithFields(logrus.Fields{"in": pair.In, "out": pair.Out, "mtu": f.spec.MTU}).Info("pair for host traffic set up")
@@ -108,7 +109,7 @@ func (f *fallback) ensure() bool {
 }
 
 func (f *fallback) failed(err error) {
-	delay := f.retry.failed(f.now())
+	delay := f.retry.Failed(f.now())
 	if f.failure == nil || f.failure.Error() != err.Error() {
 		f.log.WithError(err).WithField("retry", delay.Round(time.Millisecond).String()).Error("pair for host traffic could not be set up")
 	}
@@ -146,7 +147,7 @@ func (a *Agent) drained() bool {
 // removeFallback takes the programs off and deletes the pair.
 func (a *Agent) removeFallback() {
 	f := a.fallback
-	if !f.retry.due(f.now()) {
+	if !f.retry.Due(f.now()) {
 		return
 	}
 	pair := f.pair
@@ -157,7 +158,7 @@ func (a *Agent) removeFallback() {
 		f.failed(err)
 		return
 	}
-	f.retry.succeeded()
+	f.retry.Succeeded()
 	f.failure = nil
 	f.enter(fallbackOff)
 	f.log.Info("pair for host traffic removed")
@@ -254,7 +255,7 @@ func (a *Agent) updateHostNode() {
 
 // due is when the next step can be made.
 func (f *fallback) due(serving int) (time.Time, bool) {
-	if at, waiting := f.retry.waiting(); waiting {
+	if at, waiting := f.retry.Waiting(); waiting {
 		return at, true
 	}
 	return f.now(), f.dirty && f.phase != fallbackOff || f.phase == fallbackLeaving || serving != f.told

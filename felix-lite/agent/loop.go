@@ -151,8 +151,8 @@ func (a *Agent) nextPass() time.Time {
 			next = at
 		}
 	}
-	consider(a.programs.retry.waiting())
-	consider(a.tunnel.retry.waiting())
+	consider(a.programs.retry.Waiting())
+	consider(a.tunnel.retry.Waiting())
 	consider(a.fallback.due(a.serving()))
 	consider(a.sockets.Next())
 	consider(a.endpoints.NextRetry())

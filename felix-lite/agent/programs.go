@@ -20,6 +20,7 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/objects"
 	"github.com/felix-lite/felix-lite/bpf-go/variants"
 	"github.com/felix-lite/felix-lite/felix-lite/config"
+	"github.com/felix-lite/felix-lite/internal/backoff"
 )
 
 // programs keeps one generation of the datapath's programs in the jump maps. A generation that can
@@ -37,7 +38,7 @@ type programs struct {
 	loading bool
 	loaded  chan loadResult
 	failure error
-	retry   backoff
+	retry   backoff.Backoff
 }
 
 // loadResult is a whole generation for a bank, or why there is none.
@@ -141,7 +142,7 @@ func (p *programs) mark() (uint32, error) {
 // ensure starts to load this build's generation where that has not been done, or is to be tried again.
 func (p *programs) ensure(ctx context.Context) {
 	now := p.now()
-	if p.current || p.loading || !p.retry.due(now) {
+	if p.current || p.loading || !p.retry.Due(now) {
 		return
 	}
 	bank, err := jump.NextBank(p.set)
@@ -176,7 +177,7 @@ func (p *programs) onLoaded(r loadResult) {
 		return
 	}
 	p.active, p.current, p.failure = true, true, nil
-	p.retry.succeeded()
+	p.retry.Succeeded()
 	p.log.WithField("duration", p.now().Sub(r.started).Round(time.Millisecond).String()).Info("programs installed")
 }
 
@@ -204,7 +205,7 @@ func (p *programs) failed(err error) {
 		variant = refused.Object
 	}
 	p.onError(variant)
-	delay := p.retry.failed(p.now())
+	delay := p.retry.Failed(p.now())
 	if p.failure == nil || p.failure.Error() != err.Error() {
 		p.log.WithError(err).WithFields(logrus.Fields{"variant": variant, "retry": delay.Round(time.Millisecond).String(),
 			"active": p.active}).Error("programs could not be installed; those of the last good generation stay")

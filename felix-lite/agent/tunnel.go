@@ -10,6 +10,7 @@ import (
 
 	"github.com/felix-lite/felix-lite/felix-lite/config"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
+	"github.com/felix-lite/felix-lite/internal/backoff"
 )
 
 // Bytes that the overlay adds to a packet: outer IP and UDP headers, VXLAN, inner Ethernet.
@@ -58,7 +59,7 @@ type tunnel struct {
 	ifindex int  // 0: not there
 	told    int  // the index that the datapath was last told
 	failure error
-	retry   backoff
+	retry   backoff.Backoff
 }
 
 func newTunnel(h *netlink.Handle, cfg *config.Config, log *logrus.Entry, now func() time.Time) *tunnel {
@@ -85,19 +86,19 @@ func (t *tunnel) onLinks(links map[int]endpoints.Link) {
 // datapath knows.
 func (t *tunnel) ensure() bool {
 	now := t.now()
-	if !t.dirty || !t.retry.due(now) {
+	if !t.dirty || !t.retry.Due(now) {
 		return false
 	}
 	ifindex, changed, err := endpoints.EnsureTunnel(t.handle, endpoints.TunnelSpec{Port: t.port, MTU: t.mtu})
 	if err != nil {
-		delay := t.retry.failed(now)
+		delay := t.retry.Failed(now)
 		if t.failure == nil || t.failure.Error() != err.Error() {
 			t.log.WithError(err).WithField("retry", delay.Round(time.Millisecond).String()).Error("overlay device could not be set up")
 		}
 		t.failure = err
 		return false
 	}
-	t.retry.succeeded()
+	t.retry.Succeeded()
 	t.ifindex, t.dirty, t.failure = ifindex, false, nil
 	if changed {
 		t.log.WithFields(logrus.Fields{"ifindex": ifindex, "mtu": t.mtu}).Info("overlay device set up")

@@ -23,6 +23,7 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints/files"
 	"github.com/felix-lite/felix-lite/felix-lite/model"
+	"github.com/felix-lite/felix-lite/internal/backoff"
 	"github.com/felix-lite/felix-lite/internal/testenv"
 )
 
@@ -266,7 +267,7 @@ func TestASelfTestThatFailsIsLoudAndIsTriedAgain(t *testing.T) {
 	}
 	// A resync sees that they are gone and puts them back.
 	m.Resync()
-	h.now = h.now.Add(maxBackoff * 2)
+	h.now = h.now.Add(backoff.Max * 2)
 	h.settle(m, false)
 	if needed, _ := m.FallbackNeeded(); needed || m.Problem() != nil {
 		t.Errorf("needed %v, problem %v", needed, m.Problem())

@@ -19,6 +19,7 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints/files"
 	"github.com/felix-lite/felix-lite/felix-lite/model"
+	"github.com/felix-lite/felix-lite/internal/backoff"
 )
 
 // closingTime is how long hooks that serve what was begun stay when they are not wanted any more: sockets that
@@ -58,13 +59,13 @@ type Manager struct {
 	hostID   uint64          // cookie of the host's network namespace; 0: not known
 	loaded   layout.CTLBConfig
 	failure  error
-	retry    backoff
+	retry    backoff.Backoff
 	closing  time.Time // when unwanted hooks that close are detached
 
 	tested  bool // the self-test has been passed
 	testing bool
 	failed  error // of the self-test
-	retest  backoff
+	retest  backoff.Backoff
 	results chan Result
 
 	opt optState
@@ -99,7 +100,7 @@ func (m *Manager) Plan() Plan { return m.plan }
 // before that is so.
 func (m *Manager) Ensure(ctx context.Context, fallbackServes bool) {
 	now := m.o.Now()
-	if (m.dirty || len(m.earlier) > 0) && m.retry.due(now) && (!m.plan.Fallback || fallbackServes || len(m.earlier) == 0) {
+	if (m.dirty || len(m.earlier) > 0) && m.retry.Due(now) && (!m.plan.Fallback || fallbackServes || len(m.earlier) == 0) {
 		m.setFailure(m.hooks(now))
 	}
 	m.test(ctx, now)
@@ -197,10 +198,10 @@ func (m *Manager) setFailure(err error) {
 			m.log.Info("programs at connect time are in place now")
 		}
 		m.failure = nil
-		m.retry.succeeded()
+		m.retry.Succeeded()
 		return
 	}
-	delay := m.retry.failed(now)
+	delay := m.retry.Failed(now)
 	if m.failure == nil || m.failure.Error() != err.Error() {
 		m.log.WithError(err).WithField("retry", delay.Round(time.Millisecond).String()).
 			Error("programs at connect time could not be attached: services are balanced packet by packet")
@@ -252,9 +253,9 @@ func (m *Manager) Next() (time.Time, bool) {
 			next, ok = at, true
 		}
 	}
-	consider(m.retry.waiting())
-	consider(m.retest.waiting())
-	consider(m.opt.retry.waiting())
+	consider(m.retry.Waiting())
+	consider(m.retest.Waiting())
+	consider(m.opt.retry.Waiting())
 	consider(m.closing, len(m.earlier) > 0 && !m.closing.IsZero())
 	return next, ok
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/features"
+	"github.com/felix-lite/felix-lite/internal/backoff"
 )
 
 // optState keeps the map of opt-outs as the annotations want it.
@@ -24,7 +25,7 @@ type optState struct {
 	written map[uint64]bool   // cookies in the map
 	cookies map[string]nsFile // by path
 	failure error
-	retry   backoff
+	retry   backoff.Backoff
 }
 
 // nsFile is the network namespace that a path meant when it was last opened.
@@ -40,16 +41,16 @@ func newOptState() optState {
 // ensureOptOuts writes what is missing in the map, and removes what is too much once every source has told all.
 func (m *Manager) ensureOptOuts(now time.Time) {
 	o := &m.opt
-	if !o.dirty || !m.plan.Balances() || !o.retry.due(now) {
+	if !o.dirty || !m.plan.Balances() || !o.retry.Due(now) {
 		return
 	}
 	err := m.writeOptOuts()
 	if err == nil {
 		o.dirty, o.failure = false, nil
-		o.retry.succeeded()
+		o.retry.Succeeded()
 		return
 	}
-	delay := o.retry.failed(now)
+	delay := o.retry.Failed(now)
 	if o.failure == nil || o.failure.Error() != err.Error() {
 		m.log.WithError(err).WithField("retry", delay.Round(time.Millisecond).String()).
 			Warn("a pod has opted out of balancing at connect time and is balanced nevertheless")

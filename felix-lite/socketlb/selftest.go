@@ -20,7 +20,7 @@ func (m *Manager) Results() <-chan Result { return m.results }
 
 // test starts the self-test where the programs are in place and it has not been passed.
 func (m *Manager) test(ctx context.Context, now time.Time) {
-	if m.tested || m.testing || m.cgroup == nil || m.failure != nil || len(m.attached) == 0 || !m.retest.due(now) {
+	if m.tested || m.testing || m.cgroup == nil || m.failure != nil || len(m.attached) == 0 || !m.retest.Due(now) {
 		return
 	}
 	m.testing = true
@@ -35,7 +35,7 @@ func (m *Manager) test(ctx context.Context, now time.Time) {
 func (m *Manager) OnResult(r Result) {
 	m.testing = false
 	if r.err != nil {
-		delay := m.retest.failed(m.o.Now())
+		delay := m.retest.Failed(m.o.Now())
 		if m.failed == nil || m.failed.Error() != r.err.Error() {
 			m.log.WithError(r.err).WithField("retry", delay.Round(time.Millisecond).String()).
 				Error("self-test failed: sockets of this node are not balanced at connect time, services are balanced packet by packet")
@@ -47,7 +47,7 @@ func (m *Manager) OnResult(r Result) {
 		m.log.Info("self-test passed: sockets are balanced at connect time")
 	}
 	m.failed = nil
-	m.retest.succeeded()
+	m.retest.Succeeded()
 	if m.hostID == 0 && r.netNS != 0 {
 		// A kernel that tells the cookie to programs alone: now it can be their constant.
 		m.hostID, m.dirty = r.netNS, true
