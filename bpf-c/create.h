@@ -54,7 +54,7 @@ INLINE void ct_value_init(struct __sk_buff *skb, struct cali_ct_value *v, const 
 	v->ep_slot[1] = st->dst_ep_slot;
 	if (st->flags & CALI_ST_NAT_OUT)
 		v->flags |= CALI_CTF_NAT_OUT;
-	if (IS_TO && IS_WEP) {
+	if (IS_TO) {
 		/* The kernel routed it here, and may have translated it on the way: so the replies. */
 		v->flags |= CALI_CTF_VIA_STACK;
 		v->fwd[1] = CALI_FWD_STACK;

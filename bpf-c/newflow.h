@@ -67,17 +67,22 @@ int cali_new_flow(struct __sk_buff *skb)
 	struct cali_route_value *rt, *src_rt = NULL;
 	struct fwd_dst d;
 	__u32 dst_flags;
-	bool syn, translated = false;
+	bool syn, translated = false, by_stack = false;
 
 	if (!g || !st)
 		return drop(skb, CALI_DROP_NO_STATE);
-	if (IS_TO && !IS_WEP && !(st->flags & CALI_ST_CONFLICT)) {
-		struct pkt p;
-
-		pkt_from_state(&p, st);
-		return not_ours(skb, &p, g);
-	}
 	syn = (st->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
+	if (IS_TO && !IS_WEP && !(st->flags & CALI_ST_CONFLICT)) {
+		/* The answer would look like a new flow, or like none at all, where it comes in: an entry
+		 * sends it back through the stack. */
+		by_stack = (st->ev.proto != IPPROTO_TCP || syn) && from_pod_by_stack(skb, &st->ev.src);
+		if (!by_stack) {
+			struct pkt p;
+
+			pkt_from_state(&p, st);
+			return not_ours(skb, &p, g);
+		}
+	}
 	if (st->ev.proto == IPPROTO_TCP && syn && !(st->flags & CALI_ST_FLOW_SEEN))
 		st->tcp_scale = tcp_scale_option(skb, st->l4_off);
 
@@ -166,13 +171,13 @@ int cali_new_flow(struct __sk_buff *skb)
 	if (!IS_WEP && !translated && !rt_local_pod(dst_flags)) {
 		/* The host's own, or transit: the kernel's. Only a client whose address another node kept
 		 * needs an entry: the reply must find its way back through the tunnel. */
-		bool keep = IS_TUNNEL && rt_local_host(dst_flags);
+		bool keep = IS_FROM && IS_TUNNEL && rt_local_host(dst_flags);
 
 		if (keep) {
 			src_rt = route_lookup(&st->ev.src);
 			keep = !src_rt || !(src_rt->flags & (CALI_RT_WORKLOAD | CALI_RT_HOST));
 		}
-		if (!keep)
+		if (!keep && !by_stack)
 			return pass(skb, CALI_COUNT_TO_STACK);
 	}
 

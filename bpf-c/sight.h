@@ -48,16 +48,28 @@ INLINE bool vxlan_outer(struct __sk_buff *skb, const struct pkt *p, const struct
 	return true;
 }
 
+/* Where packets leave the node: what a pod of this node sent, our program left to the kernel's stack, and the
+ * stack has translated: else it would be known. A kube-proxy that serves what we do not is such a case. */
+INLINE bool from_pod_by_stack(struct __sk_buff *skb, const struct cali_ip *src)
+{
+	struct cali_route_value *rt;
+
+	if (!(skb->mark & MARK(CALI_MARK_SEEN)))
+		return false;
+	rt = route_lookup(src);
+	return rt && rt_local_pod(rt->flags);
+}
+
 /* Packets at a host's interface that no flow, frontend or pod of ours has to do with: most of what a
  * node sends and receives for itself. They are not worth the long way. */
-INLINE bool is_foreign(const struct pkt *p)
+INLINE bool is_foreign(struct __sk_buff *skb, const struct pkt *p)
 {
 	struct cali_route_value *rt;
 
 	if (IS_WEP || (IS_FROM && (IS_TUNNEL || IS_NAT)))
 		return false;
 	if (IS_TO)
-		return true;
+		return !from_pod_by_stack(skb, &p->src);
 	if (p->proto != PROTO_ICMP && fe_lookup(&p->dst, p->dport_be, p->proto))
 		return false;
 	rt = route_lookup(&p->dst);

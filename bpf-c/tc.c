@@ -75,7 +75,7 @@ int cali_main(struct __sk_buff *skb)
 				return established(skb, &p, v, leg, g, now, r);
 			}
 			if (!v && !knows_flow(&key)) {
-				if (is_foreign(&p))
+				if (is_foreign(skb, &p))
 					return not_ours(skb, &p, g);
 				if (opens_flow(&p))
 					slot = CALI_SLOT_NEW_FLOW;

@@ -378,4 +378,33 @@ var leaving = []fixture{
 		},
 		keep: true,
 	},
+	{
+		name: "what the stack has translated for a pod on its way to another node is answered through the stack",
+		steps: []step{
+			{
+				at: "to_tunnel", send: udp("podA:40000", "podR:53").ttl(63), mark: layout.MarkNATOut,
+				want: pass, marked: layout.MarkBypass, counted: plus(newFlow, layout.CountTunnelKey),
+			},
+			{
+				at: "from_tunnel", outer: "node2", send: udp("podR:53", "podA:40000"),
+				want: pass, marked: layout.MarkSeen, counted: plus(toStack, layout.CountPromoted),
+			},
+		},
+		keep: true,
+	},
+	{
+		name:    "the same by the wire, where the overlay is direct",
+		prepare: direct,
+		steps: []step{
+			{
+				at: "to_hep", send: tcp("podA:40000", "podR:80", "S").ttl(63), mark: layout.MarkSeen,
+				want: pass, marked: layout.MarkSeen, counted: plus(newFlow, layout.CountToStack),
+			},
+			{
+				at: "from_hep", send: tcp("podR:80", "podA:40000", "SA").at(serverISN, 1001),
+				want: pass, marked: layout.MarkSeen, counted: toStack,
+			},
+		},
+		keep: true,
+	},
 }
