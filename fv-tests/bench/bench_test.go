@@ -81,6 +81,26 @@ func TestRoundsCompareEveryModeWithTheFirst(t *testing.T) {
 	}
 }
 
+func TestARoundInWhichTheReferenceDidNotRunDoesNotCount(t *testing.T) {
+	var turns []string
+	n := 0
+	starved := contender{"direct", func(_ context.Context, _, d time.Duration) (sample, error) {
+		if n++; n == 3 {
+			return sample{Took: d}, nil
+		}
+		return sample{Ops: 1000, Took: d, P50: time.Microsecond}, nil
+	}}
+	p := plan{slice: 200 * time.Millisecond, minRounds: 8, maxRounds: 8}
+	out, err := measureRounds(t.Context(), []contender{starved, fake("other", time.Microsecond, &turns)}, p)
+	if err != nil || out[0].ratio.n != 7 {
+		t.Errorf("%v, %v: want 7 of 8 rounds", out, err)
+	}
+	never := contender{"direct", func(_ context.Context, _, d time.Duration) (sample, error) { return sample{Took: d}, nil }}
+	if _, err := measureRounds(t.Context(), []contender{never, fake("other", time.Microsecond, &turns)}, p); err == nil {
+		t.Error("no error where the reference never ran")
+	}
+}
+
 func TestRoundsGoOnWhileTheRatioIsUncertain(t *testing.T) {
 	var turns []string
 	n := 0

@@ -17,6 +17,7 @@ type mode struct {
 	by       mechanism // what must be seen to carry its traffic
 	quick    bool      // part of a quick run
 	groups   string    // the tables that it stands in: pod, host, crowd
+	without  workload  // one that it can not carry
 	agent    bool      // has an agent or programs of ours, whose runs can be counted
 	// carry makes a fresh site carry the services. What it starts beside the site is closed by the
 	// returned function, which is never nil.
@@ -44,7 +45,7 @@ func allModes(o options) []mode {
 		{name: modeDirect, quick: true, groups: "pod host crowd", carry: carryDirect},
 		{name: modeDirect2, quick: true, groups: "pod host crowd", carry: carryDirect},
 		{name: "redirect-limit", by: byRedirect, quick: true, groups: "pod", carry: carryLimit},
-		{name: "connect-limit", services: 10, by: byRedirect, groups: "pod", carry: carryConnectLimit},
+		{name: "connect-limit", services: 10, by: byRedirect, groups: "pod", without: udpUnconnected, carry: carryConnectLimit},
 		{name: "redirect-limit-tcx", by: byRedirect, groups: "pod", carry: carryLimitTCX},
 		agent(modeCTLB, byConnect, 10, true, "pod host crowd"),
 		agent(modeCTLB, byConnect, 1000, false, "crowd"),

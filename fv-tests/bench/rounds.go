@@ -57,6 +57,7 @@ func measureRounds(ctx context.Context, cs []contender, p plan) ([]outcome, erro
 		}
 	}
 	all := make([]series, len(cs))
+	lost := 0
 	for round := range p.maxRounds {
 		rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 		sums := make([]sample, len(cs))
@@ -68,7 +69,11 @@ func measureRounds(ctx context.Context, cs []contender, p plan) ([]outcome, erro
 			sums[i] = sums[i].plus(s)
 		}
 		if sums[0].rate() == 0 || sums[0].P50 == 0 {
-			return nil, fmt.Errorf("%s: no operation succeeded in a round", cs[0].name)
+			// The machine gave the reference's slice to others: the round has nothing to compare with.
+			if lost++; lost > p.maxRounds/4 {
+				return nil, fmt.Errorf("%s: no operation succeeded in %d rounds", cs[0].name, lost)
+			}
+			continue
 		}
 		for i := range cs {
 			all[i].add(sums[i], sums[0])

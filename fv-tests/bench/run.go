@@ -62,7 +62,8 @@ func run(ctx context.Context, o options) (err error) {
 	before := readLoad()
 	for _, f := range families {
 		if err := b.measure(ctx, f); err != nil {
-			return err
+			// What was measured until then is not lost.
+			return errors.Join(err, b.write(o.out))
 		}
 	}
 	if !o.skips("control") {

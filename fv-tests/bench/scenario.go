@@ -146,7 +146,7 @@ func (e entrant) result(s scenario, f family) result {
 func (b *bench) entrants(s scenario) []entrant {
 	var out []entrant
 	for _, st := range b.stages {
-		if !strings.Contains(st.groups, s.group()) {
+		if !strings.Contains(st.groups, s.group()) || st.without == s.kind {
 			continue
 		}
 		out = append(out, entrant{st, st.mode.services, 0})
