@@ -64,7 +64,8 @@ func TestBackendsThatDieUnderTraffic(t *testing.T) {
 }
 
 // A connection that was made before any program of ours was attached goes on when they are: direct ones,
-// and those of kube-proxy's rules.
+// and those of kube-proxy's rules. While an agent loads its first programs a pod's packets may be dropped
+// (it is closed until it is programmed): TCP sends them again, datagrams of that time are lost.
 func TestConnectionsOlderThanTheProgramsGoOn(t *testing.T) {
 	for _, mode := range []Mode{Enabled, Disabled} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -72,18 +73,20 @@ func TestConnectionsOlderThanTheProgramsGoOn(t *testing.T) {
 			opts := Options(Site{Overlay: "Direct", Mode: mode}, "Auto")
 			opts.LateAgents = true
 			l := lab.UpForTest(t, opts)
-			var running []running
+			old := &Loads{}
 			start := func(title string, from *lab.Place, target string) {
 				t.Helper()
-				for _, kind := range []probe.LoadKind{probe.LoadTCPOpen, probe.LoadUDPOpen} {
+				for kind, timeout := range map[probe.LoadKind]time.Duration{
+					probe.LoadTCPOpen: programTimeout, probe.LoadUDPOpen: time.Second,
+				} {
 					r := newRunning(fmt.Sprintf("%s %s", kind, title), kind, from)
 					err := from.Probe().StartLoad(t.Context(), probe.LoadArgs{
-						ID: r.id, Kind: kind, Address: target, Workers: 3, Interval: 50 * time.Millisecond, Timeout: loadTimeout,
+						ID: r.id, Kind: kind, Address: target, Workers: 3, Interval: 50 * time.Millisecond, Timeout: timeout,
 					})
 					if err != nil {
 						t.Fatalf("%s: %v", title, err)
 					}
-					running = append(running, r)
+					old.running = append(old.running, r)
 				}
 			}
 			for _, ipv6 := range []bool{false, true} {
@@ -103,9 +106,26 @@ func TestConnectionsOlderThanTheProgramsGoOn(t *testing.T) {
 			if err := l.StartAgents(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			wait(t, 2*time.Second) // what was under way has ended
+			attached, err := old.Snapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
 			wait(t, 2*time.Second) // traffic through the programs
-			loads := &Loads{running: running}
-			stopLoads(t, l, loads)
+			if _, err := old.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("figures of all loads:\n%s", old)
+			for i, r := range old.running {
+				failed := r.result.Attempts - r.result.OK
+				if r.kind == probe.LoadUDPOpen {
+					failed -= attached[i].Attempts - attached[i].OK
+				}
+				if failed > 0 || r.result.OK == attached[i].OK {
+					t.Errorf("%s: %d errors, %d answers after the programs were attached %v",
+						r.title, failed, r.result.OK-attached[i].OK, r.result.Examples)
+				}
+			}
 		})
 	}
 }
