@@ -113,6 +113,9 @@ func (s scenario) request(st *stage, services, client int, f family) request {
 		from, where = nodeSources(f), st.site.node.path()
 	}
 	r := request{Verb: "prepare", Client: client, Where: where, Workload: s.kind, Width: s.width, Duration: 30 * time.Millisecond}
+	if s.width > 0 {
+		r.Duration *= 4
+	}
 	for _, t := range s.targets(services, f) {
 		r.Targets = append(r.Targets, t.String())
 	}

@@ -70,6 +70,8 @@ func TestConnectionsOlderThanTheProgramsGoOn(t *testing.T) {
 	for _, mode := range []Mode{Enabled, Disabled} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
+			// TCP's own pauses grow with the time that a segment is not answered.
+			const patience, tcpPatience = 3 * time.Second, 2 * time.Minute
 			opts := Options(Site{Overlay: "Direct", Mode: mode}, "Auto")
 			opts.LateAgents = true
 			l := lab.UpForTest(t, opts)
@@ -77,7 +79,7 @@ func TestConnectionsOlderThanTheProgramsGoOn(t *testing.T) {
 			start := func(title string, from *lab.Place, target string) {
 				t.Helper()
 				for kind, timeout := range map[probe.LoadKind]time.Duration{
-					probe.LoadTCPOpen: programTimeout, probe.LoadUDPOpen: time.Second,
+					probe.LoadTCPOpen: tcpPatience, probe.LoadUDPOpen: patience,
 				} {
 					r := newRunning(fmt.Sprintf("%s %s", kind, title), kind, from)
 					err := from.Probe().StartLoad(t.Context(), probe.LoadArgs{
@@ -106,7 +108,7 @@ func TestConnectionsOlderThanTheProgramsGoOn(t *testing.T) {
 			if err := l.StartAgents(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			wait(t, 2*time.Second) // what was under way has ended
+			wait(t, patience+time.Second) // datagrams that were under way have been given up
 			attached, err := old.Snapshot(t.Context())
 			if err != nil {
 				t.Fatal(err)
