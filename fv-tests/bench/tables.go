@@ -190,6 +190,8 @@ func orderedMetrics(yield func(string, func(float64) string) bool) {
 	_ = yield(metricRate, whole) && yield(metricP50, whole) && yield(metricP99, whole)
 }
 
+var allScenarios = slices.Concat(scenarios, mappedScenarios)
+
 // hookTable has the costs of the programs at connect time, of the mode with few services.
 func hookTable(results []result) table {
 	t := table{{"hook", "scenario", "ns per run", "runs per operation", "the client's, ns"}}
@@ -200,15 +202,11 @@ func hookTable(results []result) table {
 			continue
 		}
 		seen = append(seen, r.Name)
-		title := name
-		for _, s := range slices.Concat(scenarios, mappedScenarios) {
-			if s.name == name {
-				title = s.title
-				if s.node {
-					title += ", node"
-				}
-			}
+		at := slices.IndexFunc(allScenarios, func(s scenario) bool { return s.name == name })
+		if at < 0 || allScenarios[at].node {
+			continue // a socket of the node costs what a pod's does
 		}
+		title := allScenarios[at].title
 		t = append(t, []string{
 			hook, title, both(results, r.Name, r.Mode, r.Services, metricNSPerRun, "%.0f"),
 			both(results, r.Name, r.Mode, r.Services, metricRuns, "%.2f"), clientsShare(results, hook, name),
