@@ -50,7 +50,6 @@ var mechanisms = map[string]mechanism{
 	// Between pods, and between pods and nodes.
 	"peer": {
 		want: []count{
-			{entryFromWEP, layout.CountNewFlow, 1},
 			{entryFromWEP, layout.CountFastPath, established},
 			{entryFromWEP, layout.CountRedirectPeer, established},
 		},
@@ -242,7 +241,6 @@ var mechanisms = map[string]mechanism{
 	// What the host sends itself.
 	"host local": {
 		want: []count{
-			{entryToWEP, layout.CountNewFlow, 1},
 			{entryToWEP, layout.CountToStack, established},
 			{entryFromWEP, layout.CountToStack, established},
 		},
