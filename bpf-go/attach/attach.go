@@ -76,6 +76,8 @@ type Attacher struct {
 	tcx     bool
 	netlink *netlink.Handle
 	log     logrus.FieldLogger
+
+	madeClsact int // index of the interface whose qdisc the last call made
 }
 
 // New opens netlink in the thread's network namespace. The error wraps features.ErrNotSupported if

@@ -58,17 +58,23 @@ func (a *Attacher) ensureQdisc(i Interface, hook layout.Hook) error {
 		LinkIndex: i.Ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}}
 	err := a.netlink.QdiscAdd(qdisc)
-	if err == nil {
+	made := a.madeClsact
+	a.madeClsact = 0
+	switch {
+	case err == nil:
+		a.madeClsact = i.Ifindex
 		return nil
-	}
-	if !errors.Is(err, unix.EEXIST) {
+	case !errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("clsact qdisc: %w", err)
+	case made == i.Ifindex || hook == layout.HookIngress:
+		return nil // either kind serves, or it is our own, made for the other hook a moment ago
 	}
+	// The kernel lists every interface's: with hundreds of pods that takes longer than to attach.
 	kind, err := a.qdiscKind(i)
 	if err != nil {
 		return err
 	}
-	if kind == "ingress" && hook == layout.HookEgress {
+	if kind == "ingress" {
 		return errors.New("the interface has an `ingress` qdisc, which leaves no egress hook: " +
 			"replace it by clsact, or use attach type TCX")
 	}

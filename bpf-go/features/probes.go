@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -172,20 +173,36 @@ func fibFlag(flags int32) func() error {
 	}
 }
 
-// kernelFunction looks for a function's name in the kernel's BTF as bytes: enough to see whether it
-// is there, and a hundred times cheaper than to parse it.
+// Functions of the kernel that are looked for by name.
+var kernelFunctions = []string{"bpf_iter_num_new", "bpf_sock_destroy", "bpf_iter_tcp"}
+
+// kernelFunction says whether the kernel has one of kernelFunctions.
 func kernelFunction(name string) func() error {
 	return func() error {
-		names, err := os.ReadFile("/sys/kernel/btf/vmlinux")
-		if errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("kernel without BTF: %w", ebpf.ErrNotSupported)
-		}
+		have, err := haveKernelFunctions()
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(names, []byte("\x00"+name+"\x00")) {
+		if !have[name] {
 			return fmt.Errorf("kernel function %s: %w", name, ebpf.ErrNotSupported)
 		}
 		return nil
 	}
 }
+
+// haveKernelFunctions looks for the names in the kernel's BTF as bytes: enough to see whether they are
+// there, and a hundred times cheaper than to parse it. Some megabytes are read, once, and not kept.
+var haveKernelFunctions = sync.OnceValues(func() (map[string]bool, error) {
+	names, err := os.ReadFile("/sys/kernel/btf/vmlinux")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("kernel without BTF: %w", ebpf.ErrNotSupported)
+	}
+	if err != nil {
+		return nil, err
+	}
+	have := map[string]bool{}
+	for _, name := range kernelFunctions {
+		have[name] = bytes.Contains(names, []byte("\x00"+name+"\x00"))
+	}
+	return have, nil
+})

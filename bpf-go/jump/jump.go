@@ -6,11 +6,15 @@
 // cali_jump2 has two banks. A generation is loaded for the bank that no preamble jumps to, all its
 // slots are filled and read back, and then one write to cali_globals2 switches every preamble of
 // the node to it: a packet sees programs of one generation only. The old bank stays as it is until
-// the next generation needs it. The agent calls it at start and when constants change.
+// the next generation needs it. A node without any programs gets its first generation class by class
+// (InstallClasses), so that pods need not wait for the programs of other interfaces. The agent calls it
+// at start and when constants change.
 package jump
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -51,7 +55,7 @@ func NextBank(set *maps.Set) (uint32, error) {
 // Install fills a bank with a whole generation and switches the preambles to it. On an error the
 // generation that was active stays active. Every variant must be there, with its main program.
 func Install(set *maps.Set, bank uint32, generation []*load.Object) error {
-	wanted, err := plan(bank, generation)
+	wanted, err := plan(bank, generation, variants.Classes())
 	if err != nil {
 		return err
 	}
@@ -59,27 +63,92 @@ func Install(set *maps.Set, bank uint32, generation []*load.Object) error {
 	if err != nil {
 		return err
 	}
-	if g.JumpBase == bank && inUse(set, bank) {
-		return fmt.Errorf("jump bank %d is the active one: load the generation for the other", bank)
+	if g.JumpBase == bank {
+		if _, empty, err := standing(set, bank); err != nil || !empty {
+			return errors.Join(err, fmt.Errorf("jump bank %d is the active one: load the generation for the other", bank))
+		}
 	}
-	if err := fill(set.Jump, bank, wanted); err != nil {
+	if err := fill(set.Jump, bank, bank+uint32(layout.BankStride), wanted); err != nil {
 		return err
 	}
 	return set.Globals.Change(func(g *layout.Globals) { g.JumpBase = bank })
 }
 
-// inUse tells a bank with programs from the empty one of a new node.
-func inUse(set *maps.Set, bank uint32) bool {
-	for _, v := range variants.All() {
-		if _, found, err := set.Jump.Get(bank + v.Slot(layout.SlotMain)); found || err != nil {
-			return true
+// InstallClasses puts the programs of some classes into the slots of a bank and switches the preambles to
+// it, where no program stands in the active bank yet or this is the active bank and has none of these
+// classes: the first generation of a node, in parts. An interface may be attached once the programs of
+// its class are there; all variants of each class must come at once.
+func InstallClasses(set *maps.Set, bank uint32, objects []*load.Object, classes ...layout.Class) error {
+	wanted, err := plan(bank, objects, classes)
+	if err != nil {
+		return err
+	}
+	g, err := set.Globals.Read()
+	if err != nil {
+		return err
+	}
+	there, empty, err := standing(set, g.JumpBase)
+	if err != nil {
+		return err
+	}
+	for _, class := range classes {
+		if g.JumpBase == bank && there[class] != 0 {
+			return fmt.Errorf("jump bank %d is the active one and has programs of class %s: load a generation for the other", bank, class)
 		}
 	}
-	return false
+	if g.JumpBase != bank && !empty {
+		return fmt.Errorf("jump bank %d is not the active one: it takes nothing less than a whole generation", bank)
+	}
+	for _, class := range classes {
+		first := bank + variants.Variant{Class: class}.Slot(layout.SlotMain)
+		after := bank + variants.Variant{Class: class + 1}.Slot(layout.SlotMain)
+		if err := fill(set.Jump, first, after, wanted); err != nil {
+			return err
+		}
+	}
+	if g.JumpBase == bank {
+		return nil
+	}
+	return set.Globals.Change(func(g *layout.Globals) { g.JumpBase = bank })
 }
 
-// plan says which program belongs into which slot.
-func plan(bank uint32, generation []*load.Object) (map[uint32]*ebpf.Program, error) {
+// Active are the classes whose programs all stand in the bank that preambles jump to. empty says that none
+// at all stands there: the bank of a new node.
+func Active(set *maps.Set) (classes []layout.Class, empty bool, err error) {
+	g, err := set.Globals.Read()
+	if err != nil {
+		return nil, false, err
+	}
+	there, empty, err := standing(set, g.JumpBase)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, class := range variants.Classes() {
+		if there[class] == len(variants.Hooks)*len(variants.Families) {
+			classes = append(classes, class)
+		}
+	}
+	return classes, empty, nil
+}
+
+// standing counts the main programs of each class in a bank.
+func standing(set *maps.Set, bank uint32) (there map[layout.Class]int, empty bool, err error) {
+	there, empty = map[layout.Class]int{}, true
+	for _, v := range variants.All() {
+		_, found, err := set.Jump.Get(bank + v.Slot(layout.SlotMain))
+		if err != nil {
+			return nil, false, err
+		}
+		if found {
+			there[v.Class]++
+			empty = false
+		}
+	}
+	return there, empty, nil
+}
+
+// plan says which program belongs into which slot, for all programs of the classes and no others.
+func plan(bank uint32, generation []*load.Object, classes []layout.Class) (map[uint32]*ebpf.Program, error) {
 	if bank%uint32(layout.BankStride) != 0 || bank/uint32(layout.BankStride) >= uint32(layout.BankCount) {
 		return nil, fmt.Errorf("jump bank %d does not exist", bank)
 	}
@@ -99,17 +168,20 @@ func plan(bank uint32, generation []*load.Object) (map[uint32]*ebpf.Program, err
 		seen[o.Variant] = true
 	}
 	for _, v := range variants.All() {
-		if !seen[v] {
+		if seen[v] != slices.Contains(classes, v.Class) {
+			if seen[v] {
+				return nil, fmt.Errorf("variant %s is of none of the classes %v", v, classes)
+			}
 			return nil, fmt.Errorf("variant %s is missing from the generation", v)
 		}
 	}
 	return wanted, nil
 }
 
-// fill writes all slots of an inactive bank, empties those that this generation does not have, and
-// reads everything back.
-func fill(jump *maps.Programs, bank uint32, wanted map[uint32]*ebpf.Program) error {
-	for slot := bank; slot < bank+uint32(layout.BankStride); slot++ {
+// fill writes the slots from first up to after, which nothing can reach yet, empties those that this
+// generation does not have, and reads everything back.
+func fill(jump *maps.Programs, first, after uint32, wanted map[uint32]*ebpf.Program) error {
+	for slot := first; slot < after; slot++ {
 		var err error
 		if program := wanted[slot]; program != nil {
 			err = jump.Set(slot, program)
@@ -121,6 +193,9 @@ func fill(jump *maps.Programs, bank uint32, wanted map[uint32]*ebpf.Program) err
 		}
 	}
 	for slot, program := range wanted {
+		if slot < first || slot >= after {
+			continue
+		}
 		info, err := program.Info()
 		if err != nil {
 			return err

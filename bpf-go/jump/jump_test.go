@@ -3,6 +3,7 @@
 package jump
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -146,6 +147,78 @@ func TestABadGenerationIsRefusedAndTheOldOneStays(t *testing.T) {
 				t.Errorf("verdict %d afterwards, want that of the old generation", got)
 			}
 		})
+	}
+}
+
+// of are those programs of a generation that are some classes'.
+func of(generation []*load.Object, classes ...layout.Class) []*load.Object {
+	var some []*load.Object
+	for _, o := range generation {
+		if slices.Contains(classes, o.Variant.Class) {
+			some = append(some, o)
+		}
+	}
+	return some
+}
+
+func TestANodesFirstGenerationComesClassByClass(t *testing.T) {
+	set := nodeMaps(t)
+	if classes, empty, err := Active(set); err != nil || !empty || len(classes) != 0 {
+		t.Errorf("a new node's active bank has %v, empty %v, %v", classes, empty, err)
+	}
+	first := generation(t, 100, "cali_main", "cali_drop")
+	bank, err := NextBank(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wep := layout.ClassWEP
+	others := variants.Classes()[1:]
+	for name, err := range map[string]error{
+		"a variant is missing":        InstallClasses(set, bank, of(first, wep)[1:], wep),
+		"there are others":            InstallClasses(set, bank, first, wep),
+		"the bank begins in a bank's": InstallClasses(set, bank+16, of(first, wep), wep),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if err := InstallClasses(set, bank, of(first, wep), wep); err != nil {
+		t.Fatal(err)
+	}
+	pod, host := variants.Variant{Hook: layout.HookEgress}, variants.Variant{Class: layout.ClassHEP}
+	if got := reached(t, set, pod); got != 100+int32(pod.Index()) {
+		t.Errorf("verdict of %s: %d", pod, got)
+	}
+	if got := reached(t, set, host); got != progrun.Shot {
+		t.Errorf("verdict of %s, whose programs are not there: %d", host, got)
+	}
+	if classes, empty, err := Active(set); err != nil || empty || !slices.Equal(classes, []layout.Class{wep}) {
+		t.Errorf("the active bank has %v, empty %v, %v", classes, empty, err)
+	}
+	if err := InstallClasses(set, bank, of(first, wep), wep); err == nil {
+		t.Error("slots that packets reach were filled again")
+	}
+	other, err := NextBank(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := InstallClasses(set, other, of(first, others...), others...); err == nil {
+		t.Error("a part of a generation was installed beside the active bank")
+	}
+	if err := InstallClasses(set, bank, of(first, others...), others...); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range variants.All() {
+		if got := reached(t, set, v); got != 100+int32(v.Index()) {
+			t.Errorf("verdict of %s: %d", v, got)
+		}
+	}
+	if classes, _, err := Active(set); err != nil || !slices.Equal(classes, variants.Classes()) {
+		t.Errorf("the active bank has %v, %v", classes, err)
+	}
+	install(t, set, generation(t, 200, "cali_main")) // from now on whole
+	if got := reached(t, set, pod); got != 200+int32(pod.Index()) {
+		t.Errorf("verdict of %s in the second generation: %d", pod, got)
 	}
 }
 

@@ -67,14 +67,20 @@ func Variant(v variants.Variant, cfg layout.Config, maps map[string]*ebpf.Map) (
 	return o, nil
 }
 
-// All loads all 24 variants, or none. The verifier is what takes time, so they are loaded side by
-// side on all CPUs; one that is refused, or the context's end, keeps the others from being started.
-// The objects are in the order of their indices.
+// All loads all 24 variants, or none: Classes for all of them.
 func All(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map) ([]*Object, error) {
-	all := make([]*Object, len(variants.All()))
+	return Classes(ctx, cfg, maps, variants.Classes()...)
+}
+
+// Classes loads all variants of some classes, or none. The verifier is what takes time, so they are
+// loaded side by side on all CPUs; one that is refused, or the context's end, keeps the others from
+// being started. The objects are in the order of their indices.
+func Classes(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map, classes ...layout.Class) ([]*Object, error) {
+	wanted := slices.DeleteFunc(variants.All(), func(v variants.Variant) bool { return !slices.Contains(classes, v.Class) })
+	all := make([]*Object, len(wanted))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i, v := range variants.All() {
+	for i, v := range wanted {
 		group.Go(func() (err error) {
 			if ctx.Err() != nil {
 				return ctx.Err()

@@ -8,12 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sort"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -59,13 +61,22 @@ func Open(root string, o Options) (*Set, error) {
 	if err := s.claim(); err != nil {
 		return nil, err
 	}
+	var missing []string
 	for _, name := range s.specNames() {
-		m, err := s.openOne(name)
+		m, err := s.adopt(name)
 		if err != nil {
 			s.Close()
 			return nil, fmt.Errorf("map %s: %w", name, err)
 		}
-		s.open[name] = m
+		if m == nil {
+			missing = append(missing, name)
+		} else {
+			s.open[name] = m
+		}
+	}
+	if err := s.createAll(missing); err != nil {
+		s.Close()
+		return nil, err
 	}
 	s.bind()
 	return s, nil
@@ -179,8 +190,8 @@ func (s *Set) claim() error {
 	return nil
 }
 
-// openOne creates, adopts, resizes or replaces one map.
-func (s *Set) openOne(name string) (*ebpf.Map, error) {
+// adopt opens a map that is there, in its new size if that has changed; nil means that it is to be created.
+func (s *Set) adopt(name string) (*ebpf.Map, error) {
 	spec := s.specs[name]
 	// What an agent that died in the middle of a resize left half filled is worth nothing.
 	if err := removePin(s.pin(name + newSuffix)); err != nil {
@@ -189,15 +200,12 @@ func (s *Set) openOne(name string) (*ebpf.Map, error) {
 	have, err := ebpf.LoadPinnedMap(s.pin(name), nil)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return s.create(name)
+		return nil, nil
 	case err != nil:
 		return nil, err
 	case !sameLayout(spec, have):
 		defer have.Close()
-		if err := s.moveAside(name, have); err != nil {
-			return nil, err
-		}
-		return s.create(name)
+		return nil, s.moveAside(name, have)
 	case have.MaxEntries() == spec.MaxEntries:
 		return have, nil
 	case !resizable(name):
@@ -212,6 +220,34 @@ func (s *Set) openOne(name string) (*ebpf.Map, error) {
 		return have, nil
 	}
 	return created, nil
+}
+
+// createAll makes and pins maps, side by side: the kernel fills large tables with their free entries, which
+// takes half a second or more of one CPU. The largest are begun with.
+func (s *Set) createAll(names []string) error {
+	size := func(name string) uint64 {
+		spec := s.specs[name]
+		return uint64(spec.MaxEntries) * uint64(spec.KeySize+spec.ValueSize)
+	}
+	sort.Slice(names, func(i, j int) bool { return size(names[i]) > size(names[j]) })
+	created := make([]*ebpf.Map, len(names))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, name := range names {
+		group.Go(func() (err error) {
+			if created[i], err = s.create(name); err != nil {
+				return fmt.Errorf("map %s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	for i, m := range created {
+		if m != nil {
+			s.open[names[i]] = m
+		}
+	}
+	return err
 }
 
 func (s *Set) create(name string) (*ebpf.Map, error) {

@@ -24,12 +24,21 @@ type Variant struct {
 // All are the 24 variants, in the order of their indices.
 func All() []Variant {
 	var all []Variant
-	for class := layout.ClassWEP; class < layout.ClassCount; class++ {
+	for _, class := range Classes() {
 		for _, hook := range []layout.Hook{layout.HookIngress, layout.HookEgress} {
 			for _, family := range Families {
 				all = append(all, Variant{Hook: hook, Class: class, Family: family})
 			}
 		}
+	}
+	return all
+}
+
+// Classes are the classes of interfaces, in the order of their numbers.
+func Classes() []layout.Class {
+	var all []layout.Class
+	for class := layout.ClassWEP; class < layout.ClassCount; class++ {
+		all = append(all, class)
 	}
 	return all
 }
@@ -79,7 +88,7 @@ func Parse(name string) (Variant, error) {
 
 func classNames() []string {
 	var names []string
-	for class := layout.ClassWEP; class < layout.ClassCount; class++ {
+	for _, class := range Classes() {
 		names = append(names, class.String())
 	}
 	return names

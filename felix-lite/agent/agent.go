@@ -195,9 +195,15 @@ func (a *Agent) prepareEndpoints() error {
 		return fmt.Errorf("read interfaces of an earlier run: %w", err)
 	}
 	a.endpoints = endpoints.NewManager(endpoints.Options{Classify: a.classify, Families: families,
-		IfaceSlots: a.maps.Counters.Slots(), EPSlots: a.endpointSlots(), Dataplane: a.dataplane, Status: status, Now: a.now,
+		Programmed: a.programmed, IfaceSlots: a.maps.Counters.Slots(), EPSlots: a.endpointSlots(), Dataplane: a.dataplane, Status: status, Now: a.now,
 		Log: a.log.WithField("component", "endpoints")}, known)
 	return nil
+}
+
+// programmed says whether interfaces of a class may be attached. A workload may in any case: without
+// programs it is closed.
+func (a *Agent) programmed(class layout.Class) bool {
+	return class == layout.ClassWEP || a.programs.active[class]
 }
 
 // endpointSlots is how many numbers there are for endpoints: that of policy generations, which the
@@ -309,7 +315,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer cancel(nil)
 	in := a.start(ctx, cancel)
 	a.log.WithFields(logrus.Fields{"node": a.cfg.NodeName, "version": a.opts.Version, "bpffs": a.cfg.BPFFSRoot,
-		"overlay": string(a.cfg.Overlay), "adopting": a.programs.active}).Info("agent started")
+		"overlay": string(a.cfg.Overlay), "adopting": a.programs.complete()}).Info("agent started")
 	err := a.loop(ctx, in)
 	cancel(nil)
 	<-a.netfilter.keeper.Done() // no command of ours may write when we have gone

@@ -342,24 +342,28 @@ func TestMapsOfAnotherDataplaneAreRefused(t *testing.T) {
 }
 
 // TestTwoHundredPodsAreAttachedAtStart prints how long it takes; the goal is two seconds, and a slow
-// machine is given five times that.
+// or busy machine gets five times that.
 func TestTwoHundredPodsAreAttachedAtStart(t *testing.T) {
 	const pods = 200
+	attached := func(t *testing.T, n *testNode) {
+		t.Helper()
+		start := time.Now()
+		r := n.start()
+		for i := 1; i <= pods; i++ {
+			n.waitPod(i)
+		}
+		took := time.Since(start)
+		t.Logf("%d pods ready %s after the start", pods, took.Round(time.Millisecond))
+		if took > 10*time.Second {
+			t.Errorf("%d pods took %s, want below 10 s", pods, took)
+		}
+		r.waitReady()
+		r.stop()
+	}
 	n := newTestNode(t)
-	r := n.start()
-	r.waitReady() // the programs of this generation are there from now on
-	r.stop()
 	for i := 1; i <= pods; i++ {
 		n.pod(i)
 	}
-	start := time.Now()
-	n.start()
-	for i := 1; i <= pods; i++ {
-		n.waitPod(i)
-	}
-	took := time.Since(start)
-	t.Logf("%d pods ready %s after the start", pods, took.Round(time.Millisecond))
-	if took > 10*time.Second {
-		t.Errorf("%d pods took %s, want below 10 s", pods, took)
-	}
+	n.step(t, "on a node without programs", func(t *testing.T) { attached(t, n) })
+	n.step(t, "on a node that has them", func(t *testing.T) { attached(t, n) })
 }

@@ -49,8 +49,10 @@ func reasons(conditions []Condition) string {
 func (a *Agent) programsCondition() Condition {
 	c := Condition{Name: "programs", OK: a.programs.current}
 	switch {
-	case a.programs.failure != nil && a.programs.active:
+	case a.programs.failure != nil && a.programs.complete():
 		c.Message = "an earlier generation is in use: " + a.programs.failure.Error()
+	case a.programs.failure != nil && !a.programs.empty:
+		c.Message = "not all classes of interfaces are served: " + a.programs.failure.Error()
 	case a.programs.failure != nil:
 		c.Message = a.programs.failure.Error()
 	case !a.programs.current:

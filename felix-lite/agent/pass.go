@@ -114,7 +114,7 @@ func mapOf(table string) string {
 
 // routed reports what of a workload's routes is not in place.
 func (a *Agent) routed(w endpoints.Workload) error {
-	if !a.programs.active {
+	if !a.programs.active[layout.ClassWEP] {
 		return errors.New("the datapath's programs are not loaded")
 	}
 	for _, addr := range w.Addresses {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -25,7 +26,8 @@ import (
 
 // programs keeps one generation of the datapath's programs in the jump maps. A generation that can
 // not be loaded leaves the one before in place. Loading takes the verifier seconds, so a goroutine
-// does it; what it has loaded is put into the jump maps by the loop.
+// does it; what it has loaded is put into the jump maps by the loop. On a node without programs it does
+// so in two parts, those of workloads first: pods wait for no others.
 type programs struct {
 	set       *maps.Set
 	constants layout.Config // JumpBank is set for each load
@@ -33,25 +35,30 @@ type programs struct {
 	now       func() time.Time
 	onError   func(variant string)
 
-	active  bool // some generation can be jumped to
-	current bool // it is this build's, with this configuration's constants
+	active  map[layout.Class]bool // of these classes programs can be jumped to
+	empty   bool                  // there is no program at all to be jumped to
+	current bool                  // there are all classes', of this build, with this configuration's constants
 	loading bool
+	spoilt  bool // a part of what is being loaded could not be installed: the others are not either
 	loaded  chan loadResult
 	failure error
 	retry   backoff.Backoff
 }
 
-// loadResult is a whole generation for a bank, or why there is none.
+// loadResult is a generation for a bank, whole or in parts, or why there is none.
 type loadResult struct {
-	started    time.Time
-	bank       uint32
-	mark       uint32
-	generation []*load.Object
-	err        error
+	started time.Time
+	bank    uint32
+	mark    uint32
+	part    []layout.Class // classes of a part of a node's first generation; nil: a whole one
+	last    bool           // no part comes after it
+	objects []*load.Object
+	err     error
 }
 
 func newPrograms(set *maps.Set, constants layout.Config, log *logrus.Entry, now func() time.Time, onError func(string)) *programs {
-	return &programs{set: set, constants: constants, log: log, now: now, onError: onError, loaded: make(chan loadResult, 1)}
+	return &programs{set: set, constants: constants, log: log, now: now, onError: onError,
+		active: map[layout.Class]bool{}, loaded: make(chan loadResult, len(firstParts()))}
 }
 
 // constants are the load-time constants that follow from the configuration.
@@ -72,11 +79,12 @@ func ticksShift(hz uint32) uint32 { return uint32(bits.Len32(hz)) - 1 }
 // adopt finds out what an earlier run left in the jump maps, and makes sure that the policies stand
 // in their slots before anything can jump there: an empty one would open a workload or close the host.
 func (p *programs) adopt() error {
-	g, err := p.set.Globals.Read()
+	active, empty, err := jump.Active(p.set)
 	if err != nil {
 		return err
 	}
-	p.active = p.filled(g.JumpBase)
+	p.activate(active...)
+	p.empty = empty
 	mark, err := p.mark()
 	if err != nil {
 		return err
@@ -85,7 +93,7 @@ func (p *programs) adopt() error {
 	if err != nil {
 		return err
 	}
-	if p.current = p.active && have == mark && p.policiesThere(); p.current {
+	if p.current = p.complete() && have == mark && p.policiesThere(); p.current {
 		return nil
 	}
 	policies, err := load.Policies(p.constants, p.set.Raw())
@@ -96,14 +104,19 @@ func (p *programs) adopt() error {
 	return jump.InstallPolicies(p.set, policies)
 }
 
-// filled reports whether a bank has a main program for every variant.
-func (p *programs) filled(bank uint32) bool {
-	for _, v := range variants.All() {
-		if _, found, err := p.set.Jump.Get(bank + v.Slot(layout.SlotMain)); err != nil || !found {
-			return false
-		}
+func (p *programs) activate(classes ...layout.Class) {
+	for _, class := range classes {
+		p.active[class] = true
 	}
-	return true
+}
+
+// complete reports whether there are programs for every class of interface.
+func (p *programs) complete() bool { return len(p.active) == len(variants.Classes()) }
+
+// firstParts are the parts in which a node without programs gets them.
+func firstParts() [][]layout.Class {
+	return [][]layout.Class{{layout.ClassWEP},
+		slices.DeleteFunc(variants.Classes(), func(c layout.Class) bool { return c == layout.ClassWEP })}
 }
 
 func (p *programs) policiesThere() bool {
@@ -158,38 +171,78 @@ func (p *programs) ensure(ctx context.Context) {
 	p.loading = true
 	cfg, raw := p.constants, p.set.Raw()
 	cfg.JumpBank = bank
+	parts := [][]layout.Class{nil}
+	if p.empty {
+		parts = firstParts()
+	}
 	go func() {
-		r := loadResult{started: now, bank: bank, mark: mark}
-		r.generation, r.err = load.All(ctx, cfg, raw)
-		p.loaded <- r // has room for the one that may be under way
+		for i, part := range parts {
+			r := loadResult{started: now, bank: bank, mark: mark, part: part}
+			if part == nil {
+				r.objects, r.err = load.All(ctx, cfg, raw)
+			} else {
+				r.objects, r.err = load.Classes(ctx, cfg, raw, part...)
+			}
+			r.last = r.err != nil || i == len(parts)-1
+			p.loaded <- r // has room for all that may be under way
+			if r.last {
+				return
+			}
+		}
 	}()
 }
 
-// onLoaded puts a loaded generation into its bank and lets the preambles jump there.
+// onLoaded puts what has been loaded into its bank and lets the preambles jump there.
 func (p *programs) onLoaded(r loadResult) {
-	p.loading = false
+	p.loading = !r.last
+	defer load.CloseAll(r.objects)
+	spoilt := p.spoilt
+	p.spoilt = spoilt && !r.last
+	if spoilt {
+		return
+	}
 	if r.err == nil {
-		defer load.CloseAll(r.generation)
 		r.err = p.install(r)
 	}
 	if r.err != nil {
+		p.spoilt = !r.last
 		p.failed(r.err)
 		return
 	}
-	p.active, p.current, p.failure = true, true, nil
+	p.empty = false
+	if r.part != nil {
+		p.activate(r.part...)
+	} else {
+		p.activate(variants.Classes()...)
+	}
+	fields := logrus.Fields{"duration": p.now().Sub(r.started).Round(time.Millisecond).String()}
+	if !r.last {
+		p.log.WithFields(fields).Debug("programs of workloads installed")
+		return
+	}
+	p.current, p.failure = true, nil
 	p.retry.Succeeded()
-	p.log.WithField("duration", p.now().Sub(r.started).Round(time.Millisecond).String()).Info("programs installed")
+	p.log.WithFields(fields).Info("programs installed")
 }
 
+// install puts a generation, or a part of the first, into its bank.
 func (p *programs) install(r loadResult) error {
-	// From here until the end nobody may take the bank for what the mark says.
-	if err := p.set.SetGeneration(0); err != nil {
-		return err
+	if r.part == nil || p.empty {
+		// From here until the end nobody may take the bank for what the mark says.
+		if err := p.set.SetGeneration(0); err != nil {
+			return err
+		}
+		if err := p.set.CatchUp(); err != nil {
+			return fmt.Errorf("resize maps: %w", err)
+		}
 	}
-	if err := p.set.CatchUp(); err != nil {
-		return fmt.Errorf("resize maps: %w", err)
+	var err error
+	if r.part == nil {
+		err = jump.Install(p.set, r.bank, r.objects)
+	} else {
+		err = jump.InstallClasses(p.set, r.bank, r.objects, r.part...)
 	}
-	if err := jump.Install(p.set, r.bank, r.generation); err != nil {
+	if err != nil || !r.last {
 		return err
 	}
 	if err := p.set.FinishResize(); err != nil {
@@ -208,14 +261,16 @@ func (p *programs) failed(err error) {
 	delay := p.retry.Failed(p.now())
 	if p.failure == nil || p.failure.Error() != err.Error() {
 		p.log.WithError(err).WithFields(logrus.Fields{"variant": variant, "retry": delay.Round(time.Millisecond).String(),
-			"active": p.active}).Error("programs could not be installed; those of the last good generation stay")
+			"active": !p.empty}).Error("programs could not be installed; those of the last good generation stay")
 	}
 	p.failure = err
 }
 
 // close waits for a load that is under way and drops what it has loaded.
 func (p *programs) close() {
-	if p.loading {
-		load.CloseAll((<-p.loaded).generation)
+	for p.loading {
+		r := <-p.loaded
+		load.CloseAll(r.objects)
+		p.loading = !r.last
 	}
 }

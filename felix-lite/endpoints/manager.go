@@ -63,11 +63,14 @@ type Known struct {
 	Ready bool
 }
 
-// Options of a Manager. All but Random must be set.
+// Options of a Manager. All but Programmed must be set.
 type Options struct {
 	// Classify says what a link is for; false: none of ours. All links of a batch are known to whoever
 	// answers before it is asked about one.
 	Classify func(Link) (layout.Class, bool)
+	// Programmed says whether the programs that interfaces of a class jump to are there: until they are, the
+	// interface waits. nil: they always are.
+	Programmed func(layout.Class) bool
 	// Families are the flags of the enabled address families.
 	Families layout.IfaceFlag
 	// IfaceSlots and EPSlots are the sizes of the tables that slots index.
@@ -329,7 +332,7 @@ func (m *Manager) Apply(limit int) bool {
 	now := m.opts.Now()
 	for _, index := range slices.Sorted(maps.Keys(m.work)) {
 		rec := m.ifaces[index]
-		if rec == nil || now.Before(rec.retryAt) {
+		if rec == nil || now.Before(rec.retryAt) || m.waits(rec) {
 			continue
 		}
 		if limit == 0 {
@@ -339,6 +342,11 @@ func (m *Manager) Apply(limit int) bool {
 		m.advance(rec)
 	}
 	return false
+}
+
+// waits reports whether an interface has to wait for its class's programs.
+func (m *Manager) waits(rec *iface) bool {
+	return m.opts.Programmed != nil && !m.opts.Programmed(rec.want.Class)
 }
 
 // advance does the due actions of one interface until it is ready or one of them fails.
@@ -387,7 +395,7 @@ func (m *Manager) NextRetry() (time.Time, bool) {
 		return at, false
 	}
 	for index := range m.work {
-		if rec := m.ifaces[index]; rec != nil && (!found || rec.retryAt.Before(at)) {
+		if rec := m.ifaces[index]; rec != nil && !m.waits(rec) && (!found || rec.retryAt.Before(at)) {
 			at, found = rec.retryAt, true
 		}
 	}

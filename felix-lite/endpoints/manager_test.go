@@ -170,6 +170,27 @@ func TestNothingIsTouchedBeforeLinksAndFilesAreKnown(t *testing.T) {
 	mt.wantStatus("a", true, "")
 }
 
+func TestAnInterfaceWaitsForTheProgramsOfItsClass(t *testing.T) {
+	mt := newManagerTest(t)
+	there := false
+	mt.opts.Programmed = func(c layout.Class) bool { return c == layout.ClassWEP || there }
+	mt.OnFiles(nil)
+	mt.OnLinks(LinkBatch{Full: true, Links: []Link{link(5, "cali1"), link(6, "eth0")}})
+	mt.dp.take()
+	mt.run()
+	if got := mt.dp.take(); got != "attach cali1, publish cali1" {
+		t.Fatalf("got %s", got)
+	}
+	if at, due := mt.NextRetry(); due {
+		t.Fatalf("a retry at %s for an interface that waits", at)
+	}
+	there = true
+	mt.run()
+	if got := mt.dp.take(); got != "attach eth0, publish eth0" {
+		t.Fatalf("got %s", got)
+	}
+}
+
 func TestAWorkloadWithoutEndpointFileIsClosed(t *testing.T) {
 	mt := newManagerTest(t)
 	mt.OnFiles(nil)
