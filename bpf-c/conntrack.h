@@ -149,18 +149,18 @@ INLINE __u32 ct_timeout(__u8 proto, __u8 state)
 {
 	if (proto == IPPROTO_TCP) {
 		if (state == CALI_CT_RESET)
-			return CFG.to_reset;
+			return CFG(to_reset);
 		if (state == CALI_CT_CLOSED)
-			return CFG.to_fins;
+			return CFG(to_fins);
 		if (state >= CALI_CT_ESTABLISHED)
-			return CFG.to_established;
-		return CFG.to_syn_sent;
+			return CFG(to_established);
+		return CFG(to_syn_sent);
 	}
 	if (proto == IPPROTO_UDP)
-		return CFG.to_udp;
+		return CFG(to_udp);
 	if (proto == PROTO_ICMP)
-		return CFG.to_icmp;
-	return CFG.to_generic;
+		return CFG(to_icmp);
+	return CFG(to_generic);
 }
 
 INLINE void ct_set_state(struct cali_ct_value *v, __u8 proto, __u8 state)
@@ -381,7 +381,7 @@ INLINE void ct_refresh_twin(struct cali_ct_value *v, __u8 proto, __u32 now)
 /* About once a second a packet of a translated flow is sent to look after the twin. */
 INLINE bool ct_twin_due(const struct cali_ct_value *v, __u32 now)
 {
-	return v->type != CALI_CT_NORMAL && ((v->last_seen ^ now) >> CFG.to_ticks_shift);
+	return v->type != CALI_CT_NORMAL && ((v->last_seen ^ now) >> CFG(to_ticks_shift));
 }
 
 /* Books a packet on a live entry. */

@@ -13,8 +13,8 @@
 #include "balance.h"
 #include "route.h"
 
-/* Load-time constants; set for each object when it is loaded. */
-const volatile struct cali_ctlb_config CFG;
+/* Load-time constants, by their field of struct cali_ctlb_config. */
+#define CFG(field) LOAD_CONSTANT(struct cali_ctlb_config, field)
 
 #ifndef MAPPED
 #define MAPPED 0
@@ -30,7 +30,7 @@ const volatile struct cali_ctlb_config CFG;
 #define ALLOW  1
 #define REFUSE 0
 
-#define has(flag) (CFG.flags & (flag))
+#define has(flag) (CFG(flags) & (flag))
 
 /* ---- addresses ---- */
 
@@ -113,7 +113,7 @@ INLINE struct owner owner_of(void *ctx)
 
 	if (has(CALI_CTLB_NETNS_COOKIE))
 		o.netns = bpf_get_netns_cookie(ctx);
-	o.host = o.netns && o.netns == CFG.host_netns;
+	o.host = o.netns && o.netns == CFG(host_netns);
 	return o;
 }
 
@@ -236,7 +236,7 @@ INLINE int fail(int error)
 INLINE int choose(struct bpf_sock_addr *ctx, const struct cali_fe_value *fe, const struct owner *o,
 		  struct cali_be_value **be)
 {
-	struct client c = {.hz = CFG.hz, .inside = true};
+	struct client c = {.hz = CFG(hz), .inside = true};
 
 	*be = NULL;
 	if (fe->affinity_timeout) {

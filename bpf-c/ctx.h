@@ -7,8 +7,8 @@
 #include "maps.h"
 #include "marks.h"
 
-/* Load-time constants; set for each object when it is loaded. */
-const volatile struct cali_config CFG;
+/* Load-time constants, by their field of struct cali_config. */
+#define CFG(field) LOAD_CONSTANT(struct cali_config, field)
 
 /* The packet on the stack of main. Header fields are as on the wire, TCP numbers in host order. */
 struct pkt {
@@ -46,15 +46,14 @@ struct pkt {
 		v_;                                                                                          \
 	})
 
-#define MARK(m) ((__u32)(m) << CFG.mark_shift)
+#define MARK(m) ((__u32)(m) << CFG(mark_shift))
 
-/* Index of this variant's program for a slot; constant for the verifier: a direct jump. */
+/* Index of this variant's main program in a bank. */
 #define VARIANT_INDEX (((CLASS * 2 + HOOK) * 2 + FAMILY) * CALI_SLOT_STRIDE)
 
-INLINE void jump(struct __sk_buff *skb, enum cali_slot slot)
-{
-	bpf_tail_call(skb, &cali_jump2, CFG.jump_bank + VARIANT_INDEX + slot);
-}
+/* Goes on in another program of this variant. slot is a constant; returns only when the slot is empty. */
+#define jump(skb, slot)                                                                                      \
+	TAIL_CALL(skb, &cali_jump2, CONSTANT_OPERAND(struct cali_config, jump_bank), VARIANT_INDEX + (slot))
 
 /* This hook's row of counters; NULL in a dry run, and where the interface's slot is out of range. */
 INLINE struct cali_counter_row *counter_row(struct __sk_buff *skb)

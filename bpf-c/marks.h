@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* marks.h: skb->mark values. All live in nine bits, shifted by CFG.mark_shift (default 20: mask
+/* marks.h: skb->mark values. All live in nine bits, shifted by cali_config.mark_shift (default 20: mask
  * 0x1ff00000), so one setting moves them all out of somebody else's way. Bits outside the mask
  * are kept. A mark never crosses into a pod: it is cleared before redirect_peer. */
 #ifndef FELIX_MARKS_H

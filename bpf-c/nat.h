@@ -11,7 +11,7 @@ INLINE enum nat_result nat_choose(struct __sk_buff *skb, struct cali_state *st,
 				  const struct cali_fe_value *fe, bool inside)
 {
 	struct client c = {
-	    .ak.client = st->ev.src, .now = st->now, .hz = CFG.hz, .inside = inside, .dry = st->trace};
+	    .ak.client = st->ev.src, .now = st->now, .hz = CFG(hz), .inside = inside, .dry = st->trace};
 	struct cali_be_value *be;
 	enum nat_result r;
 

@@ -5,15 +5,19 @@
 #define PREAMBLE_MAPS
 #include "maps.h"
 
-const volatile struct cali_preamble_cfg CFG;
+#define CFG(field) LOAD_CONSTANT(struct cali_preamble_cfg, field)
+
+/* Jumps to the main program whose index, without the bank, is in a field of the constants. */
+#define JUMP_MAIN(skb, bank, field)                                                                          \
+	TAIL_CALL(skb, &cali_jump2, CONSTANT_OPERAND(struct cali_preamble_cfg, field), bank)
 
 /* What happens when no main program can be reached: workloads are closed, the host stays open. */
 INLINE int no_program(void)
 {
-	__u32 row = (CFG.iface_slot * 2 + CFG.hook) * 2;
+	__u32 row = (CFG(iface_slot) * 2 + CFG(hook)) * 2;
 	struct cali_counter_row *r = bpf_map_lookup_elem(&cali_counters2, &row);
 
-	if (!CFG.fail_closed)
+	if (!CFG(fail_closed))
 		return TC_ACT_UNSPEC;
 	if (r)
 		r->count[CALI_DROP_NO_PROGRAM]++;
@@ -23,7 +27,7 @@ INLINE int no_program(void)
 SEC("tc")
 int cali_preamble(struct __sk_buff *skb)
 {
-	__u32 zero_key = 0, index;
+	__u32 zero_key = 0;
 	struct cali_globals *g = bpf_map_lookup_elem(&cali_globals2, &zero_key);
 	__u32 v6;
 
@@ -38,15 +42,22 @@ int cali_preamble(struct __sk_buff *skb)
 
 	if (!g)
 		return no_program();
-	skb->cb[CALI_CB_IFACE] = CFG.iface_slot;
-	skb->cb[CALI_CB_FLAGS] = CFG.flags;
-	skb->cb[CALI_CB_POLICY] = v6 ? CFG.policy[1] : CFG.policy[0];
-	skb->cb[CALI_CB_EP] = CFG.ep_slot;
+	skb->cb[CALI_CB_IFACE] = CFG(iface_slot);
+	skb->cb[CALI_CB_FLAGS] = CFG(flags);
+	skb->cb[CALI_CB_POLICY] = v6 ? CFG(policy[1]) : CFG(policy[0]);
+	skb->cb[CALI_CB_EP] = CFG(ep_slot);
 	skb->cb[CALI_CB_TRACE] = 0;
-	/* The bank comes from a map, so the verifier does not know the index: a known one would be
-	 * patched into every preamble on each update of the slot (137 ms with 2,000 of them). */
-	index = READ_ONCE(g->jump_base) + (v6 ? CFG.main[1] : CFG.main[0]);
-	bpf_tail_call(skb, &cali_jump2, index);
+	if (READ_ONCE(g->jump_base)) {
+		if (v6)
+			JUMP_MAIN(skb, CALI_BANK_STRIDE, main[1]);
+		else
+			JUMP_MAIN(skb, CALI_BANK_STRIDE, main[0]);
+	} else {
+		if (v6)
+			JUMP_MAIN(skb, 0, main[1]);
+		else
+			JUMP_MAIN(skb, 0, main[0]);
+	}
 	return no_program();
 }
 

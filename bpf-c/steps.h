@@ -70,8 +70,8 @@ INLINE void pkt_from_state(struct pkt *p, const struct cali_state *st)
 /* Calls the interface's policy for this direction; returns only when there is none. */
 INLINE void jump_policy(struct __sk_buff *skb, const struct cali_state *st)
 {
-	skb->cb[CALI_CB_ACCEPT] = CFG.jump_bank + VARIANT_INDEX + CALI_SLOT_ACCEPTED;
-	skb->cb[CALI_CB_DENY] = CFG.jump_bank + VARIANT_INDEX + CALI_SLOT_DROP;
+	skb->cb[CALI_CB_ACCEPT] = CFG(jump_bank) + VARIANT_INDEX + CALI_SLOT_ACCEPTED;
+	skb->cb[CALI_CB_DENY] = CFG(jump_bank) + VARIANT_INDEX + CALI_SLOT_DROP;
 	bpf_tail_call(skb, &cali_policy2, st->policy);
 }
 
@@ -122,7 +122,7 @@ INLINE int send(struct __sk_buff *skb, const struct cali_ip *dst, __u32 kind, __
 		struct fib_hop *hop, const struct cali_ip_any *tun, bool tun_v6, bool nat_out,
 		const struct cali_globals *g, struct cali_counter_row *r)
 {
-	if (CAN_FIB && kind == CALI_FWD_PEER && (CFG.features & CALI_FEAT_REDIRECT_PEER))
+	if (CAN_FIB && kind == CALI_FWD_PEER && (CFG(features) & CALI_FEAT_REDIRECT_PEER))
 		return send_peer(skb, ifindex, r);
 	if (CAN_FIB && (kind == CALI_FWD_VETH || kind == CALI_FWD_PEER))
 		return send_veth(skb, ifindex, dst);

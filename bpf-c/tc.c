@@ -90,7 +90,14 @@ int cali_main(struct __sk_buff *skb)
 	state_from_pkt(skb, st, &p, now);
 	if (missed)
 		st->flags |= CALI_ST_NOT_CONFIRMED;
-	jump(skb, slot);
+	if (slot == CALI_SLOT_FLOW)
+		jump(skb, CALI_SLOT_FLOW);
+	else if (slot == CALI_SLOT_NEW_FLOW)
+		jump(skb, CALI_SLOT_NEW_FLOW);
+	else if (slot == CALI_SLOT_ICMP_INNER)
+		jump(skb, CALI_SLOT_ICMP_INNER);
+	else
+		jump(skb, CALI_SLOT_EXT_HEADERS);
 	return no_program(skb);
 }
 

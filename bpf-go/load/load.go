@@ -25,9 +25,6 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/variants"
 )
 
-// constants is the variable of an object that holds its load-time constants.
-const constants = "CFG"
-
 // Names of the programs of the objects that are not variants.
 const (
 	PreambleProgram    = "cali_preamble"
@@ -134,10 +131,8 @@ func object(name string, cfg any, maps map[string]*ebpf.Map) (*Object, error) {
 
 // Spec loads a parsed object under a name for its errors. An object without constants ignores cfg.
 func Spec(name string, s *ebpf.CollectionSpec, cfg any, maps map[string]*ebpf.Map) (*Object, error) {
-	if v := s.Variables[constants]; v != nil {
-		if err := v.Set(cfg); err != nil {
-			return nil, &Error{Object: name, Err: fmt.Errorf("set constants: %w", err)}
-		}
+	if err := SetConstants(s, cfg); err != nil {
+		return nil, &Error{Object: name, Err: err}
 	}
 	for _, p := range s.Programs {
 		if p.Type == ebpf.SchedCLS {

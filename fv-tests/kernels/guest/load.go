@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/bpf-go/load"
 	"github.com/felix-lite/felix-lite/bpf-go/objects"
 )
 
@@ -67,10 +67,10 @@ func runLoad(r *reporter) {
 // loadProgram loads one program of an object with the constants that an agent sets on this kernel:
 // the verifier sees only the code that they leave.
 func loadProgram(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object, program string) (verifierStats, error) {
-	stats, took, err := loadWith(maps, spec, program, ebpf.LogLevelStats)
+	stats, took, err := loadWith(maps, spec, object, program, ebpf.LogLevelStats)
 	if err != nil {
 		// Once more, for the instructions that led there.
-		if _, _, again := loadWith(maps, spec, program, ebpf.LogLevelBranch); again != nil {
+		if _, _, again := loadWith(maps, spec, object, program, ebpf.LogLevelBranch); again != nil {
 			err = again
 		}
 		r.note("%s", refusal(err))
@@ -83,18 +83,15 @@ func loadProgram(r *reporter, maps sharedMaps, spec *ebpf.CollectionSpec, object
 }
 
 // loadWith loads a single program with its constants set.
-func loadWith(maps sharedMaps, spec *ebpf.CollectionSpec, program string, log ebpf.LogLevel) (verifierStats, time.Duration, error) {
+func loadWith(maps sharedMaps, spec *ebpf.CollectionSpec, object, program string, log ebpf.LogLevel) (verifierStats, time.Duration, error) {
 	one := spec.Copy()
 	for name := range one.Programs {
 		if name != program {
 			delete(one.Programs, name)
 		}
 	}
-	// A preamble has constants of its own, and no branch that depends on them.
-	if constants := one.Variables["CFG"]; constants != nil && constants.Size() == uint32(binary.Size(layout.Config{})) {
-		if err := constants.Set(loadConfig(kernelFeatures())); err != nil {
-			return verifierStats{}, 0, fmt.Errorf("set constants: %w", err)
-		}
+	if err := load.SetConstants(one, constantsOf(object)); err != nil {
+		return verifierStats{}, 0, err
 	}
 	start := time.Now()
 	coll, err := ebpf.NewCollectionWithOptions(one, ebpf.CollectionOptions{
@@ -109,6 +106,17 @@ func loadWith(maps sharedMaps, spec *ebpf.CollectionSpec, program string, log eb
 	stats, err := parseStats(coll.Programs[program].VerifierLog)
 	stats.instructions = int(one.Programs[program].Instructions.Size() / asm.InstructionSize)
 	return stats, took, err
+}
+
+// constantsOf are an object's constants as an agent sets them.
+func constantsOf(object string) any {
+	switch object {
+	case objects.Preamble:
+		return layout.PreambleCfg{Main: [2]uint32{0, uint32(layout.SlotStride)}, FailClosed: 1}
+	case objects.CTLBV4, objects.CTLBV6, objects.CTLBV46:
+		return layout.CTLBConfig{HZ: 250} // without what only newer kernels have
+	}
+	return loadConfig(kernelFeatures())
 }
 
 // loadConfig are the constants as an agent sets them, with logging on: the most code there is.
