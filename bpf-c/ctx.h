@@ -60,7 +60,7 @@ INLINE struct cali_counter_row *counter_row(struct __sk_buff *skb)
 {
 	__u32 row = (CB(skb, CALI_CB_IFACE) * 2 + HOOK) * 2 + FAMILY;
 
-	if (CB(skb, CALI_CB_TRACE))
+	if (unlikely(CB(skb, CALI_CB_TRACE)))
 		return NULL;
 	return bpf_map_lookup_elem(&cali_counters2, &row);
 }

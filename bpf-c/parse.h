@@ -32,7 +32,7 @@ enum parse_result {
 /* Makes the first len bytes linear; false when the packet is shorter. */
 INLINE bool ensure_linear(struct __sk_buff *skb, __u32 len)
 {
-	if ((void *)(long)skb->data + len <= (void *)(long)skb->data_end)
+	if (likely((void *)(long)skb->data + len <= (void *)(long)skb->data_end))
 		return true;
 	if (skb->len < len)
 		return false;
@@ -75,11 +75,11 @@ INLINE int parse_l4(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	p->tcp_win = 0;
 	if (!need)
 		return PARSE_OK;
-	if (off - L2_LEN + need > p->l3_len) {
+	if (unlikely(off - L2_LEN + need > p->l3_len)) {
 		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
-	if (off > 512 || !ensure_linear(skb, off + need)) {
+	if (unlikely(off > 512 || !ensure_linear(skb, off + need))) {
 		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
@@ -91,12 +91,12 @@ INLINE int parse_l4(struct __sk_buff *skb, struct pkt *p, int *verdict)
 		struct tcphdr *th = data + off;
 		__u32 doff;
 
-		if ((void *)(th + 1) > end) {
+		if (unlikely((void *)(th + 1) > end)) {
 			*verdict = bad_packet(skb, CALI_DROP_SHORT);
 			return PARSE_VERDICT;
 		}
 		doff = th->doff * 4;
-		if (doff < sizeof(*th) || off - L2_LEN + doff > p->l3_len) {
+		if (unlikely(doff < sizeof(*th) || off - L2_LEN + doff > p->l3_len)) {
 			*verdict = bad_packet(skb, CALI_DROP_MALFORMED);
 			return PARSE_VERDICT;
 		}
@@ -112,11 +112,11 @@ INLINE int parse_l4(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	} else {
 		__be16 *ports = data + off;
 
-		if ((void *)ports + 8 > end) {
+		if (unlikely((void *)ports + 8 > end)) {
 			*verdict = bad_packet(skb, CALI_DROP_SHORT);
 			return PARSE_VERDICT;
 		}
-		if (p->proto == PROTO_ICMP) {
+		if (unlikely(p->proto == PROTO_ICMP)) {
 			p->icmp_type = *(__u8 *)ports;
 #if IS_V6
 			if (p->icmp_type == 128 || p->icmp_type == 129) /* echo */
@@ -138,12 +138,12 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	struct iphdr *ip;
 	__u32 ihl, tot;
 
-	if (!ensure_linear(skb, L2_LEN + sizeof(*ip))) {
+	if (unlikely(!ensure_linear(skb, L2_LEN + sizeof(*ip)))) {
 		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
 	ip = (void *)(long)skb->data + L2_LEN;
-	if ((void *)(ip + 1) > (void *)(long)skb->data_end) {
+	if (unlikely((void *)(ip + 1) > (void *)(long)skb->data_end)) {
 		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
@@ -152,8 +152,8 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	if (!tot && skb->gso_size) /* BIG TCP: longer than the field holds */
 		tot = 0xffff;
 	/* tot against a constant first: an old verifier follows "tot is 0, and not below ihl" to its end. */
-	if (ip->version != 4 || tot < sizeof(*ip) || ihl < sizeof(*ip) || tot < ihl ||
-	    tot > skb->len - L2_LEN) {
+	if (unlikely(ip->version != 4 || tot < sizeof(*ip) || ihl < sizeof(*ip) || tot < ihl ||
+		     tot > skb->len - L2_LEN)) {
 		*verdict = bad_packet(skb, CALI_DROP_MALFORMED);
 		return PARSE_VERDICT;
 	}
@@ -164,7 +164,7 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	p->df = (ip->frag_off & bpf_htons(0x4000)) != 0;
 	p->l3_len = tot;
 	p->l4_off = L2_LEN + ihl;
-	if (ip->frag_off & bpf_htons(0x3fff)) { /* more fragments, or an offset */
+	if (unlikely(ip->frag_off & bpf_htons(0x3fff))) { /* more fragments, or an offset */
 		*verdict = fragment_verdict(skb, p);
 		return PARSE_VERDICT;
 	}
@@ -214,19 +214,19 @@ INLINE int parse_l3(struct __sk_buff *skb, struct pkt *p, int *verdict)
 	__u32 off = L2_LEN + sizeof(*ip), tot;
 	__u8 next;
 
-	if (!ensure_linear(skb, L2_LEN + sizeof(*ip))) {
+	if (unlikely(!ensure_linear(skb, L2_LEN + sizeof(*ip)))) {
 		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
 	ip = (void *)(long)skb->data + L2_LEN;
-	if ((void *)(ip + 1) > (void *)(long)skb->data_end) {
+	if (unlikely((void *)(ip + 1) > (void *)(long)skb->data_end)) {
 		*verdict = bad_packet(skb, CALI_DROP_SHORT);
 		return PARSE_VERDICT;
 	}
 	tot = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (tot == sizeof(*ip) && skb->gso_size) /* jumbogram made by BIG TCP */
 		tot = 0xffff;
-	if (ip->version != 6 || tot > skb->len - L2_LEN) {
+	if (unlikely(ip->version != 6 || tot > skb->len - L2_LEN)) {
 		*verdict = bad_packet(skb, CALI_DROP_MALFORMED);
 		return PARSE_VERDICT;
 	}

@@ -66,6 +66,11 @@ enum cali_counter {
 	CALI_DROP_ICMP_INNER = 57,       /* ICMP error whose inner packet is cut off or malformed */
 	CALI_DROP_SPOOFED = 58,          /* source address is not the workload's */
 
+	/* Packets that are counted once for all of: total, fast path, redirect-peer, and dnat or unnat. */
+	CALI_COUNT_STRAIGHT = 60,       /* straight into another pod: counted in their other counters */
+	CALI_COUNT_STRAIGHT_DNAT = 61,  /* the same, with the destination translated */
+	CALI_COUNT_STRAIGHT_UNNAT = 62, /* the same, with the source translated back */
+
 	CALI_COUNTER_MAX = 64,
 };
 

@@ -52,14 +52,14 @@ INLINE bool decrement_ttl(struct __sk_buff *skb)
 #if IS_V6
 	struct ipv6hdr *ip = data + L2_LEN;
 
-	if ((void *)(ip + 1) > (void *)(long)skb->data_end)
+	if (unlikely((void *)(ip + 1) > (void *)(long)skb->data_end))
 		return false;
 	ip->hop_limit--;
 #else
 	struct iphdr *ip = data + L2_LEN;
 	__u32 sum;
 
-	if ((void *)(ip + 1) > (void *)(long)skb->data_end)
+	if (unlikely((void *)(ip + 1) > (void *)(long)skb->data_end))
 		return false;
 	ip->ttl--;
 	sum = ip->check + bpf_htons(0x0100); /* RFC 1141 */
@@ -80,7 +80,7 @@ INLINE bool rewrite_tuple(struct __sk_buff *skb, const struct pkt *p, const stru
 	struct iphdr *ip = data + L2_LEN;
 #endif
 
-	if ((void *)(ip + 1) > end || off > 512)
+	if (unlikely((void *)(ip + 1) > end || off > 512))
 		return false;
 	diff = ip_diff(&p->src, &rw->src, 0);
 	diff = ip_diff(&p->dst, &rw->dst, diff);
@@ -108,7 +108,7 @@ INLINE bool rewrite_tuple(struct __sk_buff *skb, const struct pkt *p, const stru
 		off &= 0x3ff;
 		l4 = data + off;
 		/* SCTP's CRC32c covers the ports and can not be patched. */
-		if ((void *)(l4 + 2) > end || p->proto == IPPROTO_SCTP)
+		if (unlikely((void *)(l4 + 2) > end || p->proto == IPPROTO_SCTP))
 			return false;
 		l4[0] = rw->sport_be;
 		l4[1] = rw->dport_be;

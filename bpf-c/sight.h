@@ -99,7 +99,7 @@ INLINE bool unmarked(struct __sk_buff *skb)
 INLINE bool plain_packet(struct __sk_buff *skb, const struct pkt *p, const struct cali_ct_value *v, __u32 leg,
 			 __u32 now)
 {
-	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)))
+	if (unlikely(p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST))))
 		return false;
 	if (ct_dead(v, now) || ct_twin_due(v, now) || CB(skb, CALI_CB_TRACE))
 		return false;

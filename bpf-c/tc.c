@@ -20,7 +20,7 @@ int cali_main(struct __sk_buff *skb)
 {
 	struct cali_globals *g = get_globals();
 	struct cali_counter_row *r;
-	struct cali_ct_value *v;
+	struct cali_ct_value *v = NULL;
 	struct cali_state *st;
 	struct cali_ct_key key;
 	struct pkt p;
@@ -29,27 +29,35 @@ int cali_main(struct __sk_buff *skb)
 	__u32 leg;
 	__u64 now;
 
-	if (!g)
+	if (unlikely(!g))
 		return FAIL_CLOSED ? drop(skb, CALI_DROP_NO_STATE) : TC_ACT_UNSPEC;
 	if (IS_FROM && (IS_TUNNEL || IS_NAT))
 		bpf_skb_change_type(skb, PACKET_HOST); /* inner MACs are meaningless, and so are lo's */
 	/* Judged by an earlier program of ours, or made by one. Pods can not set it: the mark is cleared
 	 * on the way through the veth. */
-	if (has_mark(skb, CALI_MARK_BYPASS))
+	if (unlikely(has_mark(skb, CALI_MARK_BYPASS)))
 		return pass(skb, CALI_COUNT_BYPASS);
 	if (IS_LO && IS_FROM && !has_mark(skb, CALI_MARK_LO_REPLY))
 		return TC_ACT_UNSPEC; /* lo's egress hook saw it a moment ago, and found nothing to do */
 	r = counter_row(skb);
-	if (r)
-		r->count[CALI_COUNT_TOTAL]++;
 	/* Before 6.3 a stack slot that some path has not written can not be read on any. */
 	zero(p);
 	rc = parse(skb, &p, &verdict);
-	if (rc == PARSE_VERDICT)
-		return verdict;
 	now = bpf_jiffies64();
 	p.proto = forget(p.proto, now);
 	p.l4_off = forget(p.l4_off, now) & 0x3ff; /* parse_l4 has seen that it is at most 512 */
+	if (STRAIGHT && likely(rc == PARSE_OK)) {
+		bool swapped = ct_key_make(&key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
+
+		v = bpf_map_lookup_elem(&FAM(ct3), &key);
+		if (likely(r && v && plain_packet(skb, &p, v, leg = ct_leg(v, swapped), now) &&
+			   goes_straight(skb, &p, v, leg, g)))
+			return straight(skb, &p, v, leg, now, r);
+	}
+	if (r)
+		r->count[CALI_COUNT_TOTAL]++;
+	if (rc == PARSE_VERDICT)
+		return verdict;
 	if (unlikely(rc == PARSE_EXT)) {
 		slot = CALI_SLOT_EXT_HEADERS;
 	} else {
@@ -64,7 +72,8 @@ int cali_main(struct __sk_buff *skb)
 		} else {
 			bool swapped = ct_key_make(&key, &p.src, &p.dst, p.sport_be, p.dport_be, p.proto, 0);
 
-			v = bpf_map_lookup_elem(&FAM(ct3), &key);
+			if (!STRAIGHT)
+				v = bpf_map_lookup_elem(&FAM(ct3), &key);
 			if (likely(r && v && plain_packet(skb, &p, v, leg = ct_leg(v, swapped), now))) {
 				if (!(IS_TO && has_mark(skb, CALI_MARK_SEEN))) {
 					if (p.proto == IPPROTO_TCP)

@@ -101,6 +101,8 @@ enum cali_family {
 #define NEEDS_TUNNEL_KEY (IS_TO && IS_TUNNEL)
 /* Offset of the network header in the packet as this hook sees it. */
 #define L2_LEN (IS_L3DEV ? 0 : ETH_HLEN)
+/* Most packets go straight from here into another local pod: known.h has a short way for them. */
+#define STRAIGHT (IS_FROM && IS_WEP)
 /* A flow without an entry gets one here; host classes leave what is the host's own alone. */
 #define TRACKS_ALL IS_WEP
 

@@ -144,4 +144,4 @@ func flagNames(v uint32, names []string) string {
 }
 
 // IsDrop reports whether the counter is a drop reason: the packet ended there.
-func (v Counter) IsDrop() bool { return v >= DropPolicy && v < CounterMax }
+func (v Counter) IsDrop() bool { return v >= DropPolicy && v < CountStraight }

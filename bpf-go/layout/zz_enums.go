@@ -199,6 +199,9 @@ const (
 	DropSrcRange        Counter = 56 // client outside the service's source ranges
 	DropICMPInner       Counter = 57 // ICMP error whose inner packet is cut off or malformed
 	DropSpoofed         Counter = 58 // source address is not the workload's
+	CountStraight       Counter = 60 // straight into another pod: counted in their other counters
+	CountStraightDNAT   Counter = 61 // the same, with the destination translated
+	CountStraightUnnat  Counter = 62 // the same, with the source translated back
 	CounterMax          Counter = 64
 )
 
@@ -319,6 +322,12 @@ func (v Counter) String() string {
 		return "icmp-inner"
 	case DropSpoofed:
 		return "spoofed"
+	case CountStraight:
+		return "straight"
+	case CountStraightDNAT:
+		return "straight-dnat"
+	case CountStraightUnnat:
+		return "straight-unnat"
 	case CounterMax:
 		return "max"
 	}
@@ -442,6 +451,12 @@ func (v Counter) Text() string {
 		return "ICMP error whose inner packet is cut off or malformed"
 	case DropSpoofed:
 		return "source address is not the workload's"
+	case CountStraight:
+		return "straight into another pod: counted in their other counters"
+	case CountStraightDNAT:
+		return "the same, with the destination translated"
+	case CountStraightUnnat:
+		return "the same, with the source translated back"
 	}
 	return ""
 }
@@ -478,6 +493,9 @@ var Counts = []Counter{
 	CountReopened,
 	CountRedirectNatout,
 	CountNATOut,
+	CountStraight,
+	CountStraightDNAT,
+	CountStraightUnnat,
 }
 
 // Drops are the drop reasons, in their order.

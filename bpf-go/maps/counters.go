@@ -35,7 +35,14 @@ func (c *Counters) Raw() *ebpf.Map { return c.m.Load() }
 // Slots is how many interfaces have room; slot 0 means "none" and is not given to one.
 func (c *Counters) Slots() uint32 { return c.Raw().MaxEntries() / rowsPerSlot }
 
-// Read sums a row over all CPUs.
+// straight are the counters that stand for several: what else each packet in them counts as.
+var straight = map[layout.Counter][]layout.Counter{
+	layout.CountStraight:      {layout.CountTotal, layout.CountFastPath, layout.CountRedirectPeer},
+	layout.CountStraightDNAT:  {layout.CountTotal, layout.CountFastPath, layout.CountRedirectPeer, layout.CountDNAT},
+	layout.CountStraightUnnat: {layout.CountTotal, layout.CountFastPath, layout.CountRedirectPeer, layout.CountUnnat},
+}
+
+// Read sums a row over all CPUs. Counters that stand for several are taken apart, and are zero in the result.
 func (c *Counters) Read(key CounterKey) (layout.CounterRow, error) {
 	var sum layout.CounterRow
 	var perCPU []layout.CounterRow
@@ -46,6 +53,12 @@ func (c *Counters) Read(key CounterKey) (layout.CounterRow, error) {
 		for i, n := range row.Count {
 			sum.Count[i] += n
 		}
+	}
+	for c, counted := range straight {
+		for _, other := range counted {
+			sum.Count[other] += sum.Count[c]
+		}
+		sum.Count[c] = 0
 	}
 	return sum, nil
 }

@@ -347,6 +347,7 @@ func TestCountersSumOverCPUsAndAreZeroed(t *testing.T) {
 	for i := range rows {
 		rows[i].Count[layout.DropPolicy] = uint64(i + 1)
 	}
+	rows[0].Count[layout.CountTotal], rows[0].Count[layout.CountStraightDNAT] = 5, 2
 	key := CounterKey{Slot: 3, Hook: layout.HookEgress, Family: layout.FamilyV6}
 	if err := s.Counters.Raw().Update(key.row(), rows, ebpf.UpdateAny); err != nil {
 		t.Fatal(err)
@@ -354,6 +355,12 @@ func TestCountersSumOverCPUsAndAreZeroed(t *testing.T) {
 	row, err := s.Counters.Read(key)
 	if want := uint64(cpus * (cpus + 1) / 2); err != nil || row.Count[layout.DropPolicy] != want {
 		t.Errorf("%d counted, want %d (%v)", row.Count[layout.DropPolicy], want, err)
+	}
+	for c, want := range map[layout.Counter]uint64{layout.CountTotal: 7, layout.CountFastPath: 2, layout.CountRedirectPeer: 2,
+		layout.CountDNAT: 2, layout.CountUnnat: 0, layout.CountStraightDNAT: 0} {
+		if row.Count[c] != want {
+			t.Errorf("%s: %d, want %d", c, row.Count[c], want)
+		}
 	}
 	if err := s.Counters.Zero(3); err != nil {
 		t.Fatal(err)

@@ -22,10 +22,13 @@ var allFixtures = slices.Concat(
 
 // notProduced are the counters that no packet can produce today, and why.
 var notProduced = map[layout.Counter]string{
-	layout.DropNoState:       "arrays always find their first two entries",
-	layout.DropIfaceNotReady: "no program looks at an interface's readiness yet",
-	layout.DropSrcRange:      "no program looks at source ranges yet",
-	layout.DropSpoofed:       "no program checks a workload's source address yet",
+	layout.CountStraight:      "read as the counters that it stands for",
+	layout.CountStraightDNAT:  "read as the counters that it stands for",
+	layout.CountStraightUnnat: "read as the counters that it stands for",
+	layout.DropNoState:        "arrays always find their first two entries",
+	layout.DropIfaceNotReady:  "no program looks at an interface's readiness yet",
+	layout.DropSrcRange:       "no program looks at source ranges yet",
+	layout.DropSpoofed:        "no program checks a workload's source address yet",
 }
 
 // oneFamily are the counters that belong to one family.
