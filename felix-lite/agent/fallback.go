@@ -167,7 +167,7 @@ func (a *Agent) removeFallback() {
 // serving is the index of bpfout.cali where everything that routes need stands behind it; 0 else.
 func (a *Agent) serving() (out int) {
 	f := a.fallback
-	if f.phase == fallbackLeaving || !f.active() || !a.programs.active || !a.endpoints.Usable(f.pair.Out) {
+	if f.phase == fallbackLeaving || !f.active() || !a.programs.complete() || !a.endpoints.Usable(f.pair.Out) {
 		return 0
 	}
 	return f.pair.Out
