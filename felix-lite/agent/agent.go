@@ -200,10 +200,11 @@ func (a *Agent) prepareEndpoints() error {
 	return nil
 }
 
-// programmed says whether interfaces of a class may be attached. A workload may in any case: without
-// programs it is closed.
+// programmed says whether interfaces of a class may be attached: when there are programs to jump to. Pods that were
+// there before the first ones go on as they did until then; new ones are not told to be ready. Where programs can
+// not be loaded at all a workload is attached without, and so closed.
 func (a *Agent) programmed(class layout.Class) bool {
-	return class == layout.ClassWEP || a.programs.active[class]
+	return a.programs.active[class] || class == layout.ClassWEP && a.programs.failure != nil
 }
 
 // endpointSlots is how many numbers there are for endpoints: that of policy generations, which the

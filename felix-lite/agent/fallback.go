@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/felix-lite/config"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints"
 	"github.com/felix-lite/felix-lite/felix-lite/hostnat"
 	"github.com/felix-lite/felix-lite/felix-lite/interfaces"
@@ -237,7 +238,11 @@ func (a *Agent) adviseNode() {
 // updateHostNode tells the routes of services' addresses what they have in common.
 func (a *Agent) updateHostNode() {
 	own := a.nodes.Own()
-	n := hostnat.Node{Own: slices.Clone(a.hostAddrs), MTU: hostnat.RouteMTU(a.sizes.uplink, a.sizes.pod, a.sizes.tunnel)}
+	overlay := a.sizes.tunnel
+	if a.cfg.Overlay == config.OverlayDirect {
+		overlay = a.sizes.uplink // what this host asks of a service never goes by the tunnel
+	}
+	n := hostnat.Node{Own: slices.Clone(a.hostAddrs), MTU: hostnat.RouteMTU(a.sizes.uplink, a.sizes.pod, overlay)}
 	if a.cfg.IPv4Enabled {
 		n.IPv4 = own.IPv4
 	}

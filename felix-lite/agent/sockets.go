@@ -33,7 +33,7 @@ func (a *Agent) fallbackNeeded() (needed, known bool) { return a.sockets.Fallbac
 // fallbackServes reports whether it is: the pair is known to the datapath, and the kernel has all routes into it.
 func (a *Agent) fallbackServes() bool {
 	out := a.serving()
-	if out == 0 || out != a.fallback.told || !a.pruning {
+	if out == 0 || out != a.fallback.told || !a.fallback.routes.Enabled() || !a.pruning {
 		return false
 	}
 	routes, neighbours := a.kernel.Counts()

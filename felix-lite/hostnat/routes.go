@@ -59,6 +59,9 @@ func NewRoutes() *Routes {
 		routes: map[netip.Prefix]routetable.Route{}, neighs: map[routetable.NeighbourKey]routetable.MAC{}}
 }
 
+// Enabled reports whether the routes are wanted: Enable has said that the pair is in use.
+func (r *Routes) Enabled() bool { return r.enabled }
+
 // Len is the number of routes that are wanted.
 func (r *Routes) Len() int { return len(r.routes) }
 

@@ -122,6 +122,8 @@ func (s Spec) input() []string {
 	return []string{
 		"-i " + interfaces.NATInName + " -j ACCEPT",
 		"-i " + interfaces.NATOutName + " " + s.mark(layout.MarkSeen, layout.MarkSeen) + " -j ACCEPT",
+		// Answers of the host to itself, translated on lo: connection tracking knows them by other names.
+		"-i lo " + s.mark(layout.MarkSeen, layout.MarkSeen) + " -j ACCEPT",
 	}
 }
 
