@@ -225,6 +225,13 @@ func (e expectation) check(before, after tally) error {
 			errs = append(errs, fmt.Errorf("%s: %d, want none", what, have))
 		}
 	}
+	if len(errs) > 0 {
+		for _, what := range slices.Sorted(maps.Keys(after)) {
+			if grown := after[what] - before[what]; grown != 0 {
+				errs = append(errs, fmt.Errorf("%s has grown by %d", what, grown))
+			}
+		}
+	}
 	return errors.Join(errs...)
 }
 
