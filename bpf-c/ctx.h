@@ -114,6 +114,18 @@ INLINE bool has_mark(struct __sk_buff *skb, enum cali_mark m)
 	return (skb->mark & MARK(CALI_MARK_BITS)) == MARK(m);
 }
 
+/* Whether a program of ours had the packet before, and made or found its entry. */
+INLINE bool seen(struct __sk_buff *skb)
+{
+	return skb->mark & MARK(CALI_MARK_SEEN);
+}
+
+/* Whether a pod's program left the packet to the kernel's stack, which may have translated it. */
+INLINE bool came_by_stack(struct __sk_buff *skb)
+{
+	return has_mark(skb, CALI_MARK_STACK) || has_mark(skb, CALI_MARK_NAT_OUT);
+}
+
 /* The state that tail-called programs share; dry runs have one of their own. */
 INLINE struct cali_state *get_state(struct __sk_buff *skb)
 {

@@ -238,7 +238,7 @@ INLINE int send_peer(struct __sk_buff *skb, __u32 ifindex, struct cali_counter_r
  * netfilter chain masquerades by the mark. */
 INLINE int send_stack(struct __sk_buff *skb, bool nat_out)
 {
-	set_mark(skb, nat_out ? CALI_MARK_NAT_OUT : CALI_MARK_SEEN);
+	set_mark(skb, nat_out ? CALI_MARK_NAT_OUT : IS_WEP ? CALI_MARK_STACK : CALI_MARK_SEEN);
 	return pass(skb, CALI_COUNT_TO_STACK);
 }
 

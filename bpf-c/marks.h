@@ -10,6 +10,7 @@ enum cali_mark {
 	CALI_MARK_BYPASS = 0x030,      /* all done: later programs pass it on sight */
 	CALI_MARK_FALLTHROUGH = 0x050, /* unknown mid-flow segment: the kernel's stack decides */
 	CALI_MARK_NAT_OUT = 0x018,     /* leaves the cluster: to be masqueraded by the host */
+	CALI_MARK_STACK = 0x090,       /* the same, of a pod, and left to the kernel's stack */
 	CALI_MARK_LO_REPLY =
 	    0x110, /* this host's answer to a service of its own: lo's ingress translates it */
 	CALI_MARK_BITS = 0x1ff,

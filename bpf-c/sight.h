@@ -54,7 +54,7 @@ INLINE bool from_pod_by_stack(struct __sk_buff *skb, const struct cali_ip *src)
 {
 	struct cali_route_value *rt;
 
-	if (!(skb->mark & MARK(CALI_MARK_SEEN)))
+	if (!came_by_stack(skb))
 		return false;
 	rt = route_lookup(src);
 	return rt && rt_local_pod(rt->flags);
@@ -95,6 +95,14 @@ INLINE bool unmarked(struct __sk_buff *skb)
 	return IS_FROM || !has_mark(skb, CALI_MARK_SEEN);
 }
 
+/* A datagram that the stack has translated hits an entry that knows nothing of that: made of an answer that
+ * came in when nobody had seen the question yet, as happens when programs are attached to flows that live. */
+INLINE bool taken_for_another(struct __sk_buff *skb, const struct pkt *p, const struct cali_ct_value *v)
+{
+	return IS_TO && p->proto != IPPROTO_TCP && v->type == CALI_CT_NORMAL &&
+	       !(v->flags & CALI_CTF_VIA_STACK) && came_by_stack(skb);
+}
+
 /* Another packet of an established flow, that changes nothing about it. */
 INLINE bool plain_packet(struct __sk_buff *skb, const struct pkt *p, const struct cali_ct_value *v, __u32 leg,
 			 __u32 now)
@@ -105,6 +113,8 @@ INLINE bool plain_packet(struct __sk_buff *skb, const struct pkt *p, const struc
 		return false;
 	if (v->type == CALI_CT_NAT_REV && !leg && unmarked(skb))
 		return false; /* collides with a translated flow */
+	if (taken_for_another(skb, p, v))
+		return false;
 	if (IS_TO && IS_WEP && !leg && !(v->flags & CALI_CTF_APPROVED_1))
 		return false; /* to be judged */
 	return true;

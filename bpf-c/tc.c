@@ -75,7 +75,7 @@ int cali_main(struct __sk_buff *skb)
 			if (!STRAIGHT)
 				v = bpf_map_lookup_elem(&FAM(ct3), &key);
 			if (likely(r && v && plain_packet(skb, &p, v, leg = ct_leg(v, swapped), now))) {
-				if (!(IS_TO && has_mark(skb, CALI_MARK_SEEN))) {
+				if (!(IS_TO && seen(skb))) {
 					if (p.proto == IPPROTO_TCP)
 						ct_track_seq(&v->leg[leg & 1], &p);
 					ct_touch(v, leg, p.l3_len, now);
@@ -182,7 +182,12 @@ int cali_flow(struct __sk_buff *skb)
 		v = NULL;
 		st->flags |= CALI_ST_EXPIRED;
 	}
-	live = !st->trace && !(IS_TO && has_mark(skb, CALI_MARK_SEEN));
+	if (v && taken_for_another(skb, &p, v)) {
+		if (!st->trace)
+			ct_delete_flow(&st->ct_key, v);
+		v = NULL;
+	}
+	live = !st->trace && !(IS_TO && seen(skb));
 	if (v && live) {
 		leg = forget(ct_leg(v, swapped), st->now) & 1;
 		if (p.proto == IPPROTO_TCP) {

@@ -883,6 +883,7 @@ const (
 	MarkBypass      Mark = 48  // all done: later programs pass it on sight
 	MarkFallthrough Mark = 80  // unknown mid-flow segment: the kernel's stack decides
 	MarkNATOut      Mark = 24  // leaves the cluster: to be masqueraded by the host
+	MarkStack       Mark = 144 // the same, of a pod, and left to the kernel's stack
 	MarkLoReply     Mark = 272 // this host's answer to a service of its own: lo's ingress translates it
 	MarkBits        Mark = 511
 )
@@ -898,6 +899,8 @@ func (v Mark) String() string {
 		return "fallthrough"
 	case MarkNATOut:
 		return "nat-out"
+	case MarkStack:
+		return "stack"
 	case MarkLoReply:
 		return "lo-reply"
 	case MarkBits:

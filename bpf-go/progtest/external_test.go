@@ -144,7 +144,7 @@ var externalFixtures = []fixture{
 		services: []service{external("anynode:30080", protoTCP, "podB:8080").with(layout.FENodeport)},
 		steps: []step{{
 			at: "from_wep podA", send: tcp("podA:40000", "node2:22", "S"),
-			want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
+			want: pass, marked: layout.MarkStack, counted: plus(newFlow, toStack...),
 		}},
 		entries: []string{
 			"tcp podA:40000 > node2:22 | normal new half-open | 1/0 packets | stack, stack podA | approved-0 approved-1 via-stack",
@@ -219,7 +219,7 @@ var externalFixtures = []fixture{
 			},
 			{
 				at: "from_wep podB", send: tcp("podB:8080", "node1:45000", "SA").at(serverISN, 1001),
-				want: pass, out: becomes(tcp("vip:80", "node1:45000", "SA").at(serverISN, 1001)), marked: layout.MarkSeen,
+				want: pass, out: becomes(tcp("vip:80", "node1:45000", "SA").at(serverISN, 1001)), marked: layout.MarkStack,
 				counted: plus(toStack, layout.CountUnnat),
 			},
 		},
@@ -247,7 +247,7 @@ var externalFixtures = []fixture{
 		steps: []step{
 			{
 				at: "from_wep podA", send: tcp("podA:40000", "vip:80", "S"),
-				want: pass, out: becomes(tcp("podA:40000", "node1:8080", "S")), marked: layout.MarkSeen,
+				want: pass, out: becomes(tcp("podA:40000", "node1:8080", "S")), marked: layout.MarkStack,
 				counted: plus(newService, toStack...),
 			},
 			{
@@ -257,7 +257,7 @@ var externalFixtures = []fixture{
 			},
 			{
 				at: "from_wep podA", send: tcp("podA:40000", "vip:80", "A").at(1001, 5001),
-				want: pass, out: becomes(tcp("podA:40000", "node1:8080", "A").at(1001, 5001)), marked: layout.MarkSeen,
+				want: pass, out: becomes(tcp("podA:40000", "node1:8080", "A").at(1001, 5001)), marked: layout.MarkStack,
 				counted: plus(toStack, layout.CountPromoted, layout.CountDNAT),
 			},
 			{

@@ -117,7 +117,7 @@ var viaNAT = []fixture{
 			},
 			{
 				at: "from_wep podB", send: udp("podB:5353", "node1:45000"),
-				want: pass, out: becomes(udp("vip:53", "node1:45000")), marked: layout.MarkSeen,
+				want: pass, out: becomes(udp("vip:53", "node1:45000")), marked: layout.MarkStack,
 				counted: plus(toStack, layout.CountUnnat, layout.CountPromoted),
 			},
 		},
@@ -264,7 +264,7 @@ var hostCollisions = []fixture{
 			},
 			{
 				at: "from_wep podB", send: udp("podB:5353", "node1:33000"),
-				want: pass, out: becomes(udp("podB:5353", "node1:45000")), marked: layout.MarkSeen,
+				want: pass, out: becomes(udp("podB:5353", "node1:45000")), marked: layout.MarkStack,
 				counted: plus(toStack, layout.CountUnnat, layout.CountPromoted),
 			},
 			{
@@ -322,7 +322,7 @@ var leaving = []fixture{
 			routeTo("client", func(*run) maps.Route { return maps.Route{Flags: layout.RTPool} })(r)
 		},
 		steps: []step{{
-			at: "from_wep podA", send: udp("podA:40000", "client:53"), want: pass, marked: layout.MarkSeen,
+			at: "from_wep podA", send: udp("podA:40000", "client:53"), want: pass, marked: layout.MarkStack,
 			counted: plus(newFlow, layout.CountToStack),
 		}},
 		keep: true,
@@ -330,7 +330,7 @@ var leaving = []fixture{
 	{
 		name: "the node is reached with the pod's own address", prepare: masqueraded,
 		steps: []step{{
-			at: "from_wep podA", send: udp("podA:40000", "node1:53"), want: pass, marked: layout.MarkSeen,
+			at: "from_wep podA", send: udp("podA:40000", "node1:53"), want: pass, marked: layout.MarkStack,
 			counted: plus(newFlow, layout.CountToStack),
 		}},
 		keep: true,
@@ -397,12 +397,30 @@ var leaving = []fixture{
 		prepare: direct,
 		steps: []step{
 			{
-				at: "to_hep", send: tcp("podA:40000", "podR:80", "S").ttl(63), mark: layout.MarkSeen,
-				want: pass, marked: layout.MarkSeen, counted: plus(newFlow, layout.CountToStack),
+				at: "to_hep", send: tcp("podA:40000", "podR:80", "S").ttl(63), mark: layout.MarkStack,
+				want: pass, marked: layout.MarkStack, counted: plus(newFlow, layout.CountToStack),
 			},
 			{
 				at: "from_hep", send: tcp("podR:80", "podA:40000", "SA").at(serverISN, 1001),
 				want: pass, marked: layout.MarkSeen, counted: toStack,
+			},
+		},
+		keep: true,
+	},
+	{
+		name: "an answer that came in before its question was seen is taken for a new flow, until the question tells better",
+		steps: []step{
+			{
+				at: "from_tunnel", outer: "node2", send: udp("podR:53", "podA:40000"), want: redirect,
+				out: becomes(udp("podR:53", "podA:40000").ttl(63)), marked: layout.MarkSeen, counted: plus(newFlow, viaVeth...),
+			},
+			{
+				at: "to_tunnel", send: udp("podA:40000", "podR:53").ttl(63), mark: layout.MarkStack,
+				want: pass, marked: layout.MarkBypass, counted: plus(newFlow, layout.CountTunnelKey),
+			},
+			{
+				at: "from_tunnel", outer: "node2", send: udp("podR:53", "podA:40000"),
+				want: pass, marked: layout.MarkSeen, counted: plus(toStack, layout.CountPromoted),
 			},
 		},
 		keep: true,

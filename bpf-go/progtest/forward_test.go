@@ -63,7 +63,7 @@ var forwardFixtures = []fixture{
 		steps: []step{
 			{
 				at: "from_wep podA", send: tcp("podA:40000", "client:443", "S"),
-				want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
+				want: pass, marked: layout.MarkStack, counted: plus(newFlow, toStack...),
 			},
 			{
 				at: "to_hep", send: tcp("podA:40000", "client:443", "S").ttl(63), mark: layout.MarkSeen,
@@ -86,7 +86,7 @@ var forwardFixtures = []fixture{
 		name: "a pod's connection to its own node is the kernel's",
 		steps: []step{{
 			at: "from_wep podA", send: tcp("podA:40000", "node1:10250", "S"),
-			want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
+			want: pass, marked: layout.MarkStack, counted: plus(newFlow, toStack...),
 		}},
 		entries: []string{
 			"tcp podA:40000 > node1:10250 | normal new half-open | 1/0 packets | stack, stack podA | approved-0 approved-1 via-stack",
@@ -101,7 +101,7 @@ var forwardFixtures = []fixture{
 			},
 			{
 				at: "from_wep podB", send: tcp("podB:8080", "node1:45000", "SA"),
-				want: pass, marked: layout.MarkSeen, counted: toStack,
+				want: pass, marked: layout.MarkStack, counted: toStack,
 			},
 			{
 				at: "to_wep podB", send: tcp("node1:45000", "podB:8080", "A").at(1001, 5001),

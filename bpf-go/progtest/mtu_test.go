@@ -50,7 +50,7 @@ var hopFixtures = []fixture{
 		name: "what goes to the kernel keeps its hop limit for the kernel to judge",
 		steps: []step{{
 			at: "from_wep podA", send: udp("podA:40000", "client:53").ttl(1),
-			want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
+			want: pass, marked: layout.MarkStack, counted: plus(newFlow, toStack...),
 		}},
 		keep: true,
 	},
@@ -194,7 +194,7 @@ var mtuFixtures = slices.Concat(
 				},
 				{
 					at: "from_wep podB", send: udp("podB:5353", "narrow:50000").data(1350), want: pass,
-					out: becomes(udp("node1:30053", "narrow:50000").data(1350)), marked: layout.MarkSeen,
+					out: becomes(udp("node1:30053", "narrow:50000").data(1350)), marked: layout.MarkStack,
 					counted: plus(toStack, layout.CountPromoted, layout.CountUnnat),
 				},
 			},

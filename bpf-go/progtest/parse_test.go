@@ -254,7 +254,7 @@ var extFixtures = []fixture{
 			toPodB(tcp("podA:40000", "podB:80", "S").inside(135)), // mobility: not walked, so a protocol
 			{
 				at: "from_wep podA", send: tcp("podA:40000", "vip:80", "S").inside(253),
-				want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
+				want: pass, marked: layout.MarkStack, counted: plus(newFlow, toStack...),
 			},
 		},
 		entries: []string{

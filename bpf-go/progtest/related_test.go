@@ -190,7 +190,7 @@ var relatedFixtures = slices.Concat(
 			name: "an error about no flow of ours is judged like any packet",
 			steps: []step{{
 				at: "from_wep podA", send: icmpError("podA", "client", portUnreachable, udp("client:53", "podA:40000")),
-				want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
+				want: pass, marked: layout.MarkStack, counted: plus(newFlow, toStack...),
 			}},
 			entries: []string{
 				"icmp podA > client | normal new half-open | 1/0 packets | stack, stack podA | approved-0 approved-1 via-stack",

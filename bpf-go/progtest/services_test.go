@@ -221,11 +221,11 @@ var serviceFixtures = []fixture{
 		steps: []step{
 			{
 				at: "from_wep podA", send: udp("podA:40000", "vip:80"),
-				want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
+				want: pass, marked: layout.MarkStack, counted: plus(newFlow, toStack...),
 			},
 			{
 				at: "from_wep podA", send: tcp("podA:40000", "vip:81", "S"),
-				want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
+				want: pass, marked: layout.MarkStack, counted: plus(newFlow, toStack...),
 			},
 		},
 		entries: []string{

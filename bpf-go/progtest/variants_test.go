@@ -106,7 +106,7 @@ var classFixtures = []fixture{
 			},
 			{
 				at: "from_wep podB", send: udp("podB:53", "l3peer:50000"),
-				want: pass, marked: layout.MarkSeen, counted: plus(toStack, layout.CountPromoted),
+				want: pass, marked: layout.MarkStack, counted: plus(toStack, layout.CountPromoted),
 			},
 			{
 				at: "from_l3dev", send: udp("l3peer:50000", "podB:53"),
@@ -127,7 +127,7 @@ var classFixtures = []fixture{
 			},
 			{
 				at: "from_wep podB", send: udp("podB:5353", "l3peer:50000"),
-				want: pass, out: becomes(udp("vip:53", "l3peer:50000")), marked: layout.MarkSeen, // no route of the kernel's
+				want: pass, out: becomes(udp("vip:53", "l3peer:50000")), marked: layout.MarkStack, // no route of the kernel's
 				counted: plus(toStack, layout.CountPromoted, layout.CountUnnat),
 			},
 		},
