@@ -360,10 +360,21 @@ func TestTwoHundredPodsAreAttachedAtStart(t *testing.T) {
 		r.waitReady()
 		r.stop()
 	}
-	n := newTestNode(t)
-	for i := 1; i <= pods; i++ {
-		n.pod(i)
-	}
-	n.step(t, "on a node without programs", func(t *testing.T) { attached(t, n) })
-	n.step(t, "on a node that has them", func(t *testing.T) { attached(t, n) })
+	t.Run("on a node without programs", func(t *testing.T) {
+		n := newTestNode(t)
+		for i := 1; i <= pods; i++ {
+			n.pod(i)
+		}
+		attached(t, n)
+	})
+	t.Run("on a node that has them", func(t *testing.T) {
+		n := newTestNode(t)
+		r := n.start()
+		r.waitReady()
+		r.stop()
+		for i := 1; i <= pods; i++ {
+			n.pod(i)
+		}
+		attached(t, n)
+	})
 }
