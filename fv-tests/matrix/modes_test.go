@@ -3,7 +3,6 @@
 package matrix
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -96,5 +95,5 @@ func eventually(t *testing.T, limit time.Duration, what string, condition func()
 		t.Error(err)
 		return
 	}
-	t.Log(fmt.Sprintf("waited for %s: %s", what, time.Since(start).Round(time.Millisecond)))
+	t.Logf("waited for %s: %s", what, time.Since(start).Round(time.Millisecond))
 }
