@@ -131,7 +131,7 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 				d.kind = CALI_FWD_VETH;
 			/* As the flow came, past the stack or through it: connection tracking that sees
 			 * one direction only calls it invalid. */
-			if (leg && (v->flags & CALI_CTF_VIA_STACK))
+			if (v->flags & CALI_CTF_VIA_STACK)
 				d.kind = CALI_FWD_STACK;
 			else if (IS_WEP && leg && d.kind == CALI_FWD_STACK &&
 				 !(rt && (rt->flags & CALI_RT_LOCAL)))

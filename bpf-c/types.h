@@ -54,10 +54,10 @@ enum cali_ct_state {
 };
 
 enum cali_ct_flag {
-	CALI_CTF_KEY_SWAPPED = 1 << 0,    /* leg 0's sender is side b of the key */
-	CALI_CTF_APPROVED_0 = 1 << 1,     /* leg 0's end has judged the flow */
-	CALI_CTF_APPROVED_1 = 1 << 2,     /* leg 1's end has judged the flow */
-	CALI_CTF_VIA_STACK = 1 << 3,      /* replies must take the kernel's stack (its NAT knows the flow) */
+	CALI_CTF_KEY_SWAPPED = 1 << 0, /* leg 0's sender is side b of the key */
+	CALI_CTF_APPROVED_0 = 1 << 1,  /* leg 0's end has judged the flow */
+	CALI_CTF_APPROVED_1 = 1 << 2,  /* leg 1's end has judged the flow */
+	CALI_CTF_VIA_STACK = 1 << 3, /* must take the kernel's stack, both ways: its NAT may know the flow */
 	CALI_CTF_SKIP_FAST_PATH = 1 << 4, /* an endpoint is shaped or captured: no redirect_peer */
 	CALI_CTF_HOST_ORIGIN = 1 << 5,    /* started by this host */
 	CALI_CTF_NAT_OUT = 1 << 6,        /* masqueraded by the host */

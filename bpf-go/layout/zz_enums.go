@@ -537,7 +537,7 @@ const (
 	CTFKeySwapped   CTFlag = 1  // leg 0's sender is side b of the key
 	CTFApproved0    CTFlag = 2  // leg 0's end has judged the flow
 	CTFApproved1    CTFlag = 4  // leg 1's end has judged the flow
-	CTFViaStack     CTFlag = 8  // replies must take the kernel's stack (its NAT knows the flow)
+	CTFViaStack     CTFlag = 8  // must take the kernel's stack, both ways: its NAT may know the flow
 	CTFSkipFastPath CTFlag = 16 // an endpoint is shaped or captured: no redirect_peer
 	CTFHostOrigin   CTFlag = 32 // started by this host
 	CTFNATOut       CTFlag = 64 // masqueraded by the host

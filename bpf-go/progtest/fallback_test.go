@@ -3,6 +3,7 @@
 package progtest
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -421,6 +422,46 @@ var leaving = []fixture{
 			{
 				at: "from_tunnel", outer: "node2", send: udp("podR:53", "podA:40000"),
 				want: pass, marked: layout.MarkSeen, counted: plus(toStack, layout.CountPromoted),
+			},
+		},
+		keep: true,
+	},
+	{
+		name: "the same between pods of the node",
+		steps: []step{
+			{
+				at: "from_wep podB", send: udp("podB:53", "podA:40000"), want: redirect,
+				out: becomes(udp("podB:53", "podA:40000").ttl(63)), marked: layout.MarkSeen, counted: plus(newFlow, viaVeth...),
+			},
+			{
+				at: "to_wep podA", send: udp("podB:53", "podA:40000").ttl(63), mark: layout.MarkSeen,
+				want: pass, marked: layout.MarkSeen, counted: judged,
+			},
+			{
+				at: "to_wep podB", send: udp("podA:40000", "podB:53").ttl(63), mark: layout.MarkNATOut,
+				want: pass, marked: layout.MarkNATOut, counted: plus(newFlow, layout.CountToStack),
+			},
+			{
+				at: "from_wep podB", send: udp("podB:53", "podA:40000"),
+				want: pass, marked: layout.MarkStack, counted: plus(toStack, layout.CountPromoted),
+			},
+		},
+		keep: true,
+	},
+	{
+		name: "a flow that began by the stack because a pod was not known yet stays with it when the pod is",
+		prepare: func(r *run) {
+			r.must(r.set.Routes.Remove(netip.PrefixFrom(addrOf("podA", r.family), addrOf("podA", r.family).BitLen())))
+		},
+		steps: []step{
+			{
+				at: "from_wep podB", send: udp("podB:53", "podA:40000"), want: pass, marked: layout.MarkStack,
+				counted: plus(newFlow, layout.CountToStack),
+			},
+			{
+				before: func(r *run) { r.must(r.putRoute("podA", r.family, r.routes()["podA"])); raiseEpoch(r) },
+				at:     "from_wep podB", send: udp("podB:53", "podA:40000").data(7), want: pass, marked: layout.MarkStack,
+				counted: toStack,
 			},
 		},
 		keep: true,
