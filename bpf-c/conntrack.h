@@ -207,14 +207,14 @@ INLINE bool ct_rst_valid(const struct cali_ct_leg *from, const struct cali_ct_le
 	return (p->tcp_flags & TCP_ACK) && (to->flags & CALI_LEG_END) && p->tcp_ack == to->end;
 }
 
-/* Window scale of a SYN (RFC 7323), 0xff when there is none. */
-INLINE __u8 tcp_scale_option(struct __sk_buff *skb, __u32 l4_off)
+/* Where the value of a TCP option of a kind and length stands; 0 when there is none. */
+INLINE __u32 tcp_option(struct __sk_buff *skb, __u32 l4_off, __u8 kind, __u8 len)
 {
 	__u32 off = l4_off + 20, i, end;
 	__u8 b[2], doff;
 
 	if (bpf_skb_load_bytes(skb, l4_off + 12, &doff, 1))
-		return 0xff;
+		return 0;
 	end = l4_off + (doff >> 4) * 4;
 	for (i = 0; i < 10; i++) {
 		off = forget(off, end); /* or each option's length would double the paths */
@@ -224,16 +224,37 @@ INLINE __u8 tcp_scale_option(struct __sk_buff *skb, __u32 l4_off)
 			off++;
 			continue;
 		}
-		if (off + 3 > end || bpf_skb_load_bytes(skb, off + 1, &b[1], 1) || b[1] < 2)
+		if (off + 2 > end || bpf_skb_load_bytes(skb, off + 1, &b[1], 1) || b[1] < 2)
 			break;
-		if (b[0] == 3 && b[1] == 3) {
-			if (bpf_skb_load_bytes(skb, off + 2, b, 1))
-				break;
-			return b[0] > 14 ? 14 : b[0];
-		}
+		if (b[0] == kind && b[1] == len)
+			return off + len > end ? 0 : off + 2;
 		off += b[1];
 	}
-	return 0xff;
+	return 0;
+}
+
+/* Window scale of a SYN (RFC 7323), 0xff when there is none. */
+INLINE __u8 tcp_scale_option(struct __sk_buff *skb, __u32 l4_off)
+{
+	__u32 off = tcp_option(skb, l4_off, 3, 3);
+	__u8 scale;
+
+	if (!off || bpf_skb_load_bytes(skb, off, &scale, 1))
+		return 0xff;
+	return scale > 14 ? 14 : scale;
+}
+
+/* Lowers the segment size that a SYN announces to what goes through the tunnel: the answers leave this host
+ * by an interface that takes more, and nobody would tell it. */
+INLINE void clamp_mss(struct __sk_buff *skb, __u32 l4_off, __u32 mtu)
+{
+	__u32 off = tcp_option(skb, l4_off, 2, 4), limit = mtu - (IS_V6 ? 40 : 20) - 20;
+	__be16 old, new = bpf_htons(limit);
+
+	if (!off || mtu < 576 || bpf_skb_load_bytes(skb, off, &old, 2) || bpf_ntohs(old) <= limit)
+		return;
+	if (!bpf_skb_store_bytes(skb, off, &new, 2, 0))
+		bpf_l4_csum_replace(skb, l4_off + 16, old, new, 2);
 }
 
 INLINE void ct_leg_scale(struct cali_ct_leg *l, __u8 scale)

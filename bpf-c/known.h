@@ -110,6 +110,9 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 		kind = CALI_FWD_STACK; /* it is on its way already */
 	} else if (IS_TO) {
 		kind = CALI_FWD_TUNNEL;
+		/* Nobody fragments the outer packet where it is IPv6. */
+		if ((g->flags & CALI_GF_UNDERLAY_V6) && wire_len(skb, p) > g->tunnel_mtu)
+			return drop(skb, CALI_DROP_TOO_BIG);
 	} else {
 		if (unlikely(v->epoch != g->route_epoch)) {
 			v->fwd[0] = v->fwd[1] = CALI_FWD_UNKNOWN;

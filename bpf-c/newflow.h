@@ -177,6 +177,8 @@ int cali_new_flow(struct __sk_buff *skb)
 			src_rt = route_lookup(&st->ev.src);
 			keep = !src_rt || !(src_rt->flags & (CALI_RT_WORKLOAD | CALI_RT_HOST));
 		}
+		if (keep && st->ev.proto == IPPROTO_TCP)
+			clamp_mss(skb, st->l4_off, g->tunnel_mtu);
 		if (!keep && !by_stack)
 			return pass(skb, CALI_COUNT_TO_STACK);
 	}

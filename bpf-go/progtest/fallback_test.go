@@ -466,4 +466,13 @@ var leaving = []fixture{
 		},
 		keep: true,
 	},
+	{
+		name: "a client whose address another node kept is told what fits into the tunnel by which this host answers",
+		steps: []step{{
+			at: "from_tunnel", outer: "node2", send: tcp("client:50000", "node1:8080", "S").withScale(8),
+			want: pass, out: becomes(tcp("client:50000", "node1:8080", "S").withScale(8).withClampedMSS()), marked: layout.MarkSeen,
+			counted: plus(newFlow, layout.CountToStack),
+		}},
+		keep: true,
+	},
 }

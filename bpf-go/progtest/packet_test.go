@@ -32,7 +32,8 @@ type packet struct {
 	flags    string // TCP: S, A, F, R, P
 	seq, ack uint32
 	win      uint16
-	scale    int // TCP window scale option; 0: none
+	scale    int  // TCP window scale option; 0: none
+	clamped  bool // the segment size beside it is what fits into the tunnel
 
 	hop     uint8 // 64 if zero
 	df      bool
@@ -123,6 +124,7 @@ func (p packet) withExt(kinds ...uint8) packet { p.ext = kinds; return p }
 
 func (p packet) withoutSum() packet     { p.noSum = true; return p }
 func (p packet) withScale(n int) packet { p.scale = n; return p }
+func (p packet) withClampedMSS() packet { p.clamped = true; return p }
 
 func (p packet) withOptions(n int) packet      { p.options = n; return p }
 func (p packet) fragment(field uint16) packet  { p.frag = field; return p }
@@ -315,8 +317,12 @@ func (p packet) l4(f layout.Family, network gopacket.NetworkLayer, sport, dport 
 			FIN: strings.Contains(p.flags, "F"), RST: strings.Contains(p.flags, "R"),
 		}
 		if p.scale != 0 {
+			mss := []byte{5, 0xb4} // 1460
+			if p.clamped {
+				mss = binary.BigEndian.AppendUint16(nil, tunnelMTU-[]uint16{40, 60}[f])
+			}
 			l.Options = []layers.TCPOption{
-				{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: []byte{5, 0xb4}},
+				{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: mss},
 				{OptionType: layers.TCPOptionKindNop},
 				{OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{byte(p.scale)}},
 			}
