@@ -21,7 +21,7 @@ const cgroupName = "felix-lite-test-"
 
 var cgroups atomic.Int32
 
-// CgroupMount is where the cgroup2 hierarchy is mounted; the test is skipped where there is none.
+// CgroupMount is where the cgroup2 hierarchy is mounted; without one the test fails.
 func CgroupMount(t testing.TB) string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -34,7 +34,7 @@ func CgroupMount(t testing.TB) string {
 			return fields[4]
 		}
 	}
-	t.Skip("no cgroup2 hierarchy is mounted")
+	t.Fatal("no cgroup2 hierarchy is mounted: mount -t cgroup2 none /sys/fs/cgroup/unified")
 	return ""
 }
 
