@@ -105,6 +105,25 @@ var tunnelFixtures = []fixture{
 		}},
 	},
 	{
+		name:    "an answer of the host's that is larger than a tunnel over IPv6 takes is dropped and counted, not sent into the void",
+		prepare: globals(func(g *layout.Globals) { g.Flags |= uint32(layout.GFUnderlayV6) }),
+		steps: []step{
+			{
+				at: "from_tunnel", outer: "node2", send: udp("client:50000", "node1:53"),
+				want: pass, marked: layout.MarkSeen, counted: plus(newFlow, toStack...),
+			},
+			{
+				at: "to_hep", send: udp("node1:53", "client:50000").data(1460),
+				want: dropped, counted: counters{layout.DropTooBig, layout.CountPromoted},
+			},
+			{
+				at: "to_hep", send: udp("node1:53", "client:50000").data(1000), want: redirect, marked: layout.MarkBypass,
+				counted: counters{layout.CountRedirectTunnel, layout.CountFastPath},
+			},
+		},
+		keep: true,
+	},
+	{
 		name: "a client whose address another node kept is answered by the host through that node's tunnel",
 		steps: []step{
 			{

@@ -209,22 +209,7 @@ func TestTrafficArrivesWithEachFeatureMissing(t *testing.T) {
 			hidden = features.Names()
 		}
 		t.Run(strings.Join(hidden, ","), func(t *testing.T) {
-			l.Options.AgentConfig["disabledFeatures"] = hidden
-			ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
-			defer cancel()
-			for _, n := range l.Nodes {
-				if err := n.StopAgent(ctx); err != nil {
-					t.Fatal(err)
-				}
-				if err := n.StartAgent(ctx); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for _, n := range l.Nodes {
-				if err := n.WaitReady(ctx); err != nil {
-					t.Fatal(err)
-				}
-			}
+			restartAgents(t, l, func() { l.Options.AgentConfig["disabledFeatures"] = hidden })
 			site, serves := servedWithout(hidden)
 			smokeAs(t, l, site, serves, fmt.Sprintf("without %v", hidden))
 		})

@@ -194,23 +194,10 @@ func TestOpenConnectionsSurviveLargerTables(t *testing.T) {
 	t.Parallel()
 	l := up(t, Options(usual, "Auto"))
 	loads := startLoads(t, l)
-	l.Options.AgentConfig["mapSizeConntrack"] = 131072
-	l.Options.AgentConfig["mapSizeNATFrontend"] = 16384
-	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
-	defer cancel()
-	for _, n := range l.Nodes {
-		if err := n.StopAgent(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := n.StartAgent(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, n := range l.Nodes {
-		if err := n.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
+	restartAgents(t, l, func() {
+		l.Options.AgentConfig["mapSizeConntrack"] = 131072
+		l.Options.AgentConfig["mapSizeNATFrontend"] = 16384
+	})
 	wait(t, time.Second) // traffic on the new tables
 	if _, err := loads.Stop(t.Context()); err != nil {
 		t.Fatal(err)
