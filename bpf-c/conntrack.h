@@ -265,13 +265,13 @@ INLINE void ct_leg_scale(struct cali_ct_leg *l, __u8 scale)
 	l->flags |= CALI_LEG_SCALE;
 }
 
-/* Moves an entry to the confirmed table. Returns its new place, or NULL when the table is full. */
-INLINE struct cali_ct_value *ct_confirm_one(const struct cali_ct_key *k, struct cali_ct_value *half)
+/* Moves an entry to the confirmed table; false when that is full. */
+INLINE bool ct_confirm_one(const struct cali_ct_key *k, struct cali_ct_value *half)
 {
 	if (bpf_map_update_elem(&FAM(ct3), k, half, BPF_ANY))
-		return NULL;
+		return false;
 	bpf_map_delete_elem(&FAM(ct_half), k);
-	return bpf_map_lookup_elem(&FAM(ct3), k);
+	return true;
 }
 
 /* Whether a packet of a half-open flow confirms it: the handshake's third packet, or where that was lost
@@ -313,11 +313,11 @@ INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, struct cali_state
 				twin->leg[1] = v->leg[1];
 				v->leg[0] = twin->leg[0];
 			}
-			room = ct_confirm_one(&tk, twin) != NULL;
+			room = ct_confirm_one(&tk, twin);
 		}
 	}
-	if (room)
-		confirmed = ct_confirm_one(&st->ct_key, v);
+	if (room && ct_confirm_one(&st->ct_key, v))
+		confirmed = bpf_map_lookup_elem(&FAM(ct3), &st->ct_key);
 	if (confirmed)
 		count(skb, CALI_COUNT_PROMOTED);
 	else

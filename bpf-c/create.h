@@ -18,7 +18,7 @@ INLINE void ct_value_init(struct __sk_buff *skb, struct cali_ct_value *v, const 
 	v->created = st->now;
 	ct_set_state(v, st->ev.proto, CALI_CT_NEW);
 	v->flags = CALI_CTF_APPROVED_0;
-	if (!(st->flags & CALI_ST_DST_LOCAL_POD) || (st->flags & CALI_ST_HAIRPIN))
+	if (!(st->flags & CALI_ST_DST_LOCAL_POD) || (st->flags & (CALI_ST_HAIRPIN | CALI_ST_DST_OPEN)))
 		v->flags |= CALI_CTF_APPROVED_1;
 	if (IS_TO && IS_WEP)
 		v->flags |= CALI_CTF_APPROVED_1; /* judged by the program that creates the entry */

@@ -57,6 +57,16 @@ INLINE int refuse_at_nat(struct __sk_buff *skb, struct cali_state *st)
 	return drop(skb, CALI_DROP_NO_ROUTE);
 }
 
+/* Whether the pod behind an interface takes whatever comes: then its end has judged the flow, too, and the
+ * first packet need not go by its program. Only what is attached and complete counts. */
+INLINE bool takes_everything(__u32 ifindex)
+{
+	struct cali_iface_value *iface = bpf_map_lookup_elem(&cali_iface2, &ifindex);
+
+	return iface && (iface->flags & CALI_IFF_READY) &&
+	       iface->policy[CALI_HOOK_EGRESS * 2 + FAMILY] == CALI_POLICY_ALLOW;
+}
+
 /* Finds out what a new flow is: to a service, a pod, this host, or none of our business. */
 SEC("tc")
 int cali_new_flow(struct __sk_buff *skb)
@@ -186,6 +196,8 @@ int cali_new_flow(struct __sk_buff *skb)
 	fwd_resolve(&d, rt, translated ? XLATE_DNAT : XLATE_NONE, g);
 	if (st->flags & CALI_ST_SKIP_PEER && d.kind == CALI_FWD_PEER)
 		d.kind = CALI_FWD_VETH;
+	if (IS_FROM && d.kind == CALI_FWD_PEER && takes_everything(d.ifindex))
+		st->flags |= CALI_ST_DST_OPEN;
 	st->fwd = d.kind;
 	st->dst_ifindex = d.ifindex;
 	if (d.kind == CALI_FWD_TUNNEL) {

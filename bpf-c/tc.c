@@ -83,7 +83,10 @@ int cali_main(struct __sk_buff *skb)
 				r->count[CALI_COUNT_FAST_PATH]++;
 				return established(skb, &p, v, leg, g, now, r);
 			}
-			if (!v && !knows_flow(&key)) {
+			/* What opens nothing, at a pod, is cali_flow's whether it is known or not. */
+			if (!v && IS_WEP && !opens_flow(&p)) {
+				missed = true;
+			} else if (!v && !knows_flow(&key)) {
 				if (is_foreign(skb, &p))
 					return not_ours(skb, &p, g);
 				if (opens_flow(&p))
@@ -224,11 +227,14 @@ int cali_flow(struct __sk_buff *skb)
 	}
 	leg = forget(leg, st->now) & 1;
 	if (IS_TO && IS_WEP && !leg && !(v->flags & CALI_CTF_APPROVED_1)) {
+		if (st->policy == CALI_POLICY_ALLOW) {
+			count(skb, CALI_COUNT_POLICY_ALLOW);
+			if (!st->trace)
+				v->flags |= CALI_CTF_APPROVED_1;
+			return pass(skb, CALI_COUNT_TO_STACK);
+		}
 		st->flags |= CALI_ST_CT_HIT;
-		if (st->policy != CALI_POLICY_ALLOW)
-			jump_policy(skb, st);
-		else
-			jump(skb, CALI_SLOT_ACCEPTED);
+		jump_policy(skb, st);
 		return no_program(skb);
 	}
 	pkt_from_state(&p, st);
@@ -288,7 +294,7 @@ int cali_accepted(struct __sk_buff *skb)
 	if (IS_TO)
 		return pass(skb, CALI_COUNT_TO_STACK);
 	/* The other end has not judged the flow yet: the long way, through its program. */
-	if (kind == CALI_FWD_PEER && !(st->flags & CALI_ST_HAIRPIN))
+	if (kind == CALI_FWD_PEER && !(st->flags & (CALI_ST_HAIRPIN | CALI_ST_DST_OPEN)))
 		kind = CALI_FWD_VETH;
 	return send(skb, &st->ev.post_nat_dst, kind, st->dst_ifindex, &hop, &st->tun_peer,
 		    st->flags & CALI_ST_TUN_V6, IS_WEP && (st->flags & CALI_ST_NAT_OUT), g, NULL);

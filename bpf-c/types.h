@@ -414,7 +414,8 @@ enum cali_state_flag {
 	CALI_ST_FLOW_SEEN = 1 << 19,     /* cali_flow has looked at the packet, and at its options */
 	CALI_ST_NAT_OUT = 1 << 20,       /* leaves the cluster: to be masqueraded */
 	CALI_ST_FROM_SOCKET =
-	    1 << 21, /* balanced at connect time: pre_nat_dst is what the socket asked for */
+	    1 << 21,                /* balanced at connect time: pre_nat_dst is what the socket asked for */
+	CALI_ST_DST_OPEN = 1 << 22, /* the destination is a pod that takes everything: nothing to ask there */
 };
 
 struct cali_state {

@@ -1079,6 +1079,7 @@ const (
 	STFlowSeen     StateFlag = 524288  // cali_flow has looked at the packet, and at its options
 	STNATOut       StateFlag = 1048576 // leaves the cluster: to be masqueraded
 	STFromSocket   StateFlag = 2097152 // balanced at connect time: pre_nat_dst is what the socket asked for
+	STDstOpen      StateFlag = 4194304 // the destination is a pod that takes everything: nothing to ask there
 )
 
 // String names the flags that are set.
@@ -1106,5 +1107,6 @@ func (v StateFlag) String() string {
 		19: "flow-seen",
 		20: "nat-out",
 		21: "from-socket",
+		22: "dst-open",
 	})
 }

@@ -229,6 +229,9 @@ func (n *node) reset() error {
 	if err := empty(ctx, n.set.Routes); err != nil {
 		return err
 	}
+	if err := empty(ctx, n.set.Interfaces); err != nil {
+		return err
+	}
 	for _, m := range n.conntrackMaps() {
 		if err := m.clear(); err != nil {
 			return err

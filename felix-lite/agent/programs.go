@@ -178,10 +178,13 @@ func (p *programs) ensure(ctx context.Context) {
 	go func() {
 		for i, part := range parts {
 			r := loadResult{started: now, bank: bank, mark: mark, part: part}
-			if part == nil {
+			switch {
+			case part == nil:
 				r.objects, r.err = load.All(ctx, cfg, raw)
-			} else {
+			case i == 0:
 				r.objects, r.err = load.Classes(ctx, cfg, raw, part...)
+			default: // pods are being attached meanwhile
+				r.objects, r.err = load.Aside(ctx, cfg, raw, part...)
 			}
 			r.last = r.err != nil || i == len(parts)-1
 			p.loaded <- r // has room for all that may be under way

@@ -35,7 +35,6 @@ type step struct {
 
 var tcpTalk = []step{
 	{name: "syn", flags: tcpFlags{syn: true}, seq: 1000},
-	{name: "syn, to_wep", pod: 1, hook: layout.HookEgress, natted: true, flags: tcpFlags{syn: true}, seq: 1000},
 	{name: "syn-ack", pod: 1, back: true, natted: true, flags: tcpFlags{syn: true, ack: true}, seq: 5000, ack: 1001},
 	{name: "ack", flags: tcpFlags{ack: true}, seq: 1001, ack: 5001},
 	{name: "request", flags: tcpFlags{ack: true}, seq: 1001, ack: 5001, payload: messageSize},
@@ -48,7 +47,6 @@ var tcpTalk = []step{
 
 var udpTalk = []step{
 	{name: "request", payload: messageSize},
-	{name: "request, to_wep", pod: 1, hook: layout.HookEgress, natted: true, payload: messageSize},
 	{name: "reply", pod: 1, back: true, natted: true, payload: messageSize},
 }
 
