@@ -325,6 +325,18 @@ INLINE struct cali_ct_value *ct_confirm(struct __sk_buff *skb, struct cali_state
 	return confirmed;
 }
 
+/* Whether a SYN begins another connection by the numbers of an entry: that one is over, or has got no answer
+ * yet and this is not its SYN sent again. (A SYN with data may be sent again without.) A port that was used
+ * in vain to reach a backend which has gone must not lead there for as long as the entry lives. */
+INLINE bool ct_begins_anew(const struct cali_ct_value *v, __u32 leg, const struct pkt *p)
+{
+	if ((p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN)
+		return false;
+	if (v->tcp_state >= CALI_CT_CLOSED)
+		return true;
+	return !leg && v->tcp_state == CALI_CT_NEW && v->leg[0].end - 1 - p->tcp_seq > 0xffff;
+}
+
 /* SYN, FIN and RST: the packets that change a flow's state, in both entries. Returns false when the
  * entry is over and the packet starts a new flow. */
 INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, struct cali_ct_value *v,
@@ -339,7 +351,7 @@ INLINE bool ct_tcp_event(struct __sk_buff *skb, const struct cali_ct_key *k, str
 		ct_twin_key(&tk, v, p->proto);
 		twin = ct_find_twin(&tk, half);
 	}
-	if ((p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN && v->tcp_state >= CALI_CT_CLOSED) {
+	if (ct_begins_anew(v, leg, p)) {
 		ct_delete_flow(k, v);
 		count(skb, CALI_COUNT_REOPENED);
 		return false;

@@ -41,7 +41,6 @@ int ctlb_connect(struct bpf_sock_addr *ctx)
 	struct cali_be_value *be;
 	struct cali_sock_key forward;
 	struct cali_ip dst;
-	struct owner o;
 	__u64 cookie;
 	int verdict;
 
@@ -51,10 +50,10 @@ int ctlb_connect(struct bpf_sock_addr *ctx)
 		return probe(ctx, port_be);
 	if (proto != IPPROTO_TCP && !(proto == IPPROTO_UDP && has(CALI_CTLB_UDP)))
 		return ALLOW;
-	fe = frontend(ctx, &dst, port_be, proto, &o);
+	fe = frontend(ctx, &dst, port_be, proto);
 	if (!fe)
 		return ALLOW;
-	verdict = choose(ctx, fe, &o, &be);
+	verdict = choose(ctx, fe, &be);
 	if (!be)
 		return verdict;
 	cookie = bpf_get_socket_cookie(ctx);
@@ -101,20 +100,19 @@ int ctlb_sendmsg(struct bpf_sock_addr *ctx)
 	struct cali_be_value *be;
 	struct cali_sock_key forward;
 	struct cali_ip dst;
-	struct owner o;
 	__u64 cookie;
 	int verdict;
 
 	if (ctx->protocol != IPPROTO_UDP || !read_addr(ctx, &dst))
 		return ALLOW;
-	fe = frontend(ctx, &dst, port_be, IPPROTO_UDP, &o);
+	fe = frontend(ctx, &dst, port_be, IPPROTO_UDP);
 	if (!fe)
 		return ALLOW;
 	cookie = bpf_get_socket_cookie(ctx);
 	sock_key(&forward, cookie, &dst, port_be, IPPROTO_UDP);
 	be = same_backend(&forward, cookie, fe);
 	if (!be) {
-		verdict = choose(ctx, fe, &o, &be);
+		verdict = choose(ctx, fe, &be);
 		if (!be)
 			return verdict;
 		if (record_asked(cookie, &dst, port_be, IPPROTO_UDP, fe, be) ||

@@ -120,7 +120,7 @@ INLINE struct owner owner_of(void *ctx)
 /* The frontend that a destination means, or NULL: none, or not for this socket. Most destinations are no
  * service's and cost two lookups. */
 INLINE struct cali_fe_value *frontend(struct bpf_sock_addr *ctx, const struct cali_ip *dst, __be16 port_be,
-				      __u8 proto, struct owner *o)
+				      __u8 proto)
 {
 	struct cali_fe_value *fe = fe_lookup(dst, port_be, proto);
 	bool own = false;
@@ -142,12 +142,15 @@ INLINE struct cali_fe_value *frontend(struct bpf_sock_addr *ctx, const struct ca
 	}
 	if (fe->flags & CALI_FE_NO_SOCKET_LB)
 		return NULL;
-	*o = owner_of(ctx);
 	/* A pod's loopback is the pod. */
-	if ((own || has(CALI_CTLB_HOST_ONLY)) && !o->host)
+	if ((own || has(CALI_CTLB_HOST_ONLY)) && !owner_of(ctx).host)
 		return NULL;
-	if (has(CALI_CTLB_NETNS_COOKIE) && bpf_map_lookup_elem(&cali_ctlb_off2, &o->netns))
-		return NULL;
+	if (has(CALI_CTLB_OPT_OUTS)) {
+		__u64 netns = owner_of(ctx).netns;
+
+		if (bpf_map_lookup_elem(&cali_ctlb_off2, &netns))
+			return NULL;
+	}
 	return fe;
 }
 
@@ -233,14 +236,13 @@ INLINE int fail(int error)
  * result. What nobody serves is refused at once. Where traffic must stay on this node and nobody serves it
  * here, rule 6 says that it is dropped: a pod's packets are, by TC and with their reason; the host, which has
  * no TC program between itself and the service, is told. */
-INLINE int choose(struct bpf_sock_addr *ctx, const struct cali_fe_value *fe, const struct owner *o,
-		  struct cali_be_value **be)
+INLINE int choose(struct bpf_sock_addr *ctx, const struct cali_fe_value *fe, struct cali_be_value **be)
 {
 	struct client c = {.hz = CFG(hz), .inside = true};
 
 	*be = NULL;
 	if (fe->affinity_timeout) {
-		c.ak.client.w[0] = o->netns;
+		c.ak.client.w[0] = owner_of(ctx).netns;
 		c.ak.kind = 1;
 		c.now = bpf_jiffies64();
 	}
@@ -248,7 +250,7 @@ INLINE int choose(struct bpf_sock_addr *ctx, const struct cali_fe_value *fe, con
 	case NAT_NO_BACKEND:
 		return fail(ECONNREFUSED);
 	case NAT_NO_LOCAL:
-		return o->host ? fail(EHOSTUNREACH) : ALLOW;
+		return owner_of(ctx).host ? fail(EHOSTUNREACH) : ALLOW;
 	default:
 		return ALLOW;
 	}

@@ -11,6 +11,7 @@ enum cali_ctlb_flag {
 	CALI_CTLB_HOST_ONLY = 1 << 1,    /* only sockets of the host's network namespace */
 	CALI_CTLB_SET_RETVAL = 1 << 2,   /* the kernel lets us choose the error of a refused call */
 	CALI_CTLB_NETNS_COOKIE = 1 << 3, /* the kernel tells network namespaces apart */
+	CALI_CTLB_OPT_OUTS = 1 << 4,     /* pods have opted out: cali_ctlb_off2 is not empty */
 };
 
 /* Load-time constants of the programs at connect time. */

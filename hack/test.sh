@@ -30,7 +30,7 @@ stage() {
 }
 
 # All cells of the matrix (LAB_CELLS=all) take their time.
-limit=15m
+limit=30m
 [ -z "${LAB_CELLS:-}" ] || limit=90m
 
 packages="$(go list ./... )" || exit 1

@@ -634,10 +634,11 @@ type CTLBFlag uint32
 
 // Values of CTLBFlag.
 const (
-	CTLBUDP         CTLBFlag = 1 // UDP is balanced too, else TCP alone
-	CTLBHostOnly    CTLBFlag = 2 // only sockets of the host's network namespace
-	CTLBSetRetval   CTLBFlag = 4 // the kernel lets us choose the error of a refused call
-	CTLBNetNSCookie CTLBFlag = 8 // the kernel tells network namespaces apart
+	CTLBUDP         CTLBFlag = 1  // UDP is balanced too, else TCP alone
+	CTLBHostOnly    CTLBFlag = 2  // only sockets of the host's network namespace
+	CTLBSetRetval   CTLBFlag = 4  // the kernel lets us choose the error of a refused call
+	CTLBNetNSCookie CTLBFlag = 8  // the kernel tells network namespaces apart
+	CTLBOptOuts     CTLBFlag = 16 // pods have opted out: cali_ctlb_off2 is not empty
 )
 
 // String names the flags that are set.
@@ -647,6 +648,7 @@ func (v CTLBFlag) String() string {
 		1: "host-only",
 		2: "set-retval",
 		3: "netns-cookie",
+		4: "opt-outs",
 	})
 }
 

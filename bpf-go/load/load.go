@@ -19,7 +19,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/objects"
@@ -74,36 +73,25 @@ func All(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map) ([]*
 // loaded side by side on all CPUs; one that is refused, or the context's end, keeps the others from
 // being started. The objects are in the order of their indices.
 func Classes(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map, classes ...layout.Class) ([]*Object, error) {
-	return loadClasses(ctx, cfg, maps, func() {}, classes)
+	return loadClasses(ctx, cfg, maps, runtime.GOMAXPROCS(0), classes)
 }
 
-// Aside is Classes with threads of the lowest priority: for programs that nothing waits for, beside work
-// that something does wait for. The verifier's time is that of the thread which loads.
+// Aside is Classes with a CPU left free: for programs that nothing waits for, beside work that something does
+// wait for. (Threads of low priority would do it, too, but on a busy machine would never come to an end.)
 func Aside(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map, classes ...layout.Class) ([]*Object, error) {
-	return loadClasses(ctx, cfg, maps, stepBack, classes)
+	return loadClasses(ctx, cfg, maps, max(1, runtime.GOMAXPROCS(0)-1), classes)
 }
 
-// stepBack gives the goroutine a thread of its own, with the lowest priority, which ends with it.
-func stepBack() {
-	runtime.LockOSThread()
-	// It may always be lowered; if it were not, this would only be less considerate.
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), lowestPriority)
-}
-
-const lowestPriority = 19
-
-// loadClasses loads the variants of some classes; prepare is called in each goroutine that does.
-func loadClasses(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map, prepare func(), classes []layout.Class) ([]*Object, error) {
+func loadClasses(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map, cpus int, classes []layout.Class) ([]*Object, error) {
 	wanted := slices.DeleteFunc(variants.All(), func(v variants.Variant) bool { return !slices.Contains(classes, v.Class) })
 	all := make([]*Object, len(wanted))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(runtime.GOMAXPROCS(0))
+	group.SetLimit(cpus)
 	for i, v := range wanted {
 		group.Go(func() (err error) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			prepare()
 			all[i], err = Variant(v, cfg, maps)
 			return err
 		})

@@ -208,6 +208,27 @@ var serviceFixtures = []fixture{
 		},
 	},
 	{
+		name:     "another connection by a port whose SYN nobody has answered is balanced anew",
+		services: []service{svc("vip:80", protoTCP, "podR:8080")},
+		steps: []step{
+			{
+				at: "from_wep podA", send: toRemote.out("S", clientISN, 0),
+				want: redirect, out: becomes(toRemote.outXlated("S", clientISN, 0)), marked: layout.MarkBypass,
+				counted: plus(newService, layout.CountRedirectTunnel),
+			},
+			{
+				before: svc("vip:80", protoTCP, "podB:8080").replaces(),
+				at:     "from_wep podA", send: toService.out("S", 77000, 0),
+				want: redirect, out: becomes(toService.outXlated("S", 77000, 0)), marked: layout.MarkSeen,
+				counted: plus(plus(newService, viaVeth...), layout.CountReopened),
+			},
+		},
+		entries: []string{
+			"tcp podA:40000 > podB:8080 => vip:80 > podA:40000 | nat-rev new half-open | 1/0 packets | peer podB, peer podA | approved-0",
+			"tcp podA:40000 > vip:80 => podA:40000 > podB:8080 | nat-fwd new half-open | 1/0 packets | peer podB, peer podA | approved-0",
+		},
+	},
+	{
 		name:     "a frontend that counts backends which are not there drops and says so",
 		services: []service{svc("vip:80", protoTCP, "podB:8080").withoutBackends()},
 		steps: []step{{

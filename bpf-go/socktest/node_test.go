@@ -38,7 +38,7 @@ const (
 var families = []layout.Family{layout.FamilyV4, layout.FamilyV6}
 
 // allFlags are the constants of mode Enabled on a kernel that can do everything.
-const allFlags = layout.CTLBUDP | layout.CTLBSetRetval | layout.CTLBNetNSCookie
+const allFlags = layout.CTLBUDP | layout.CTLBSetRetval | layout.CTLBNetNSCookie | layout.CTLBOptOuts
 
 // node is a host with maps, and programs on the cgroup that this process is in.
 type node struct {

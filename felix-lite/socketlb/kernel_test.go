@@ -20,6 +20,7 @@ import (
 
 	"github.com/felix-lite/felix-lite/bpf-go/attach"
 	"github.com/felix-lite/felix-lite/bpf-go/features"
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints/files"
 	"github.com/felix-lite/felix-lite/felix-lite/model"
@@ -350,6 +351,40 @@ func TestOptOutsFollowAnnotationsAndEndpoints(t *testing.T) {
 	if m.Problem() == nil {
 		t.Error("nobody is told")
 	}
+}
+
+// As long as nobody has opted out, no program looks for those who have.
+func TestProgramsLookForOptOutsOnceThereAreAny(t *testing.T) {
+	h := newHost(t)
+	ns := testenv.NewNetNS(t)
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
+	looks := func(m *Manager, what string, want bool) {
+		t.Helper()
+		h.settle(m, false)
+		if got := m.loaded.Flags&uint32(layout.CTLBOptOuts) != 0; got != want {
+			t.Errorf("%s: programs look for opt-outs: %t, want %t", what, got, want)
+		}
+		if err := m.Problem(); err != nil {
+			t.Errorf("%s: problem %v", what, err)
+		}
+	}
+	m := h.manager(Enabled)
+	m.AllowPrune()
+	looks(m, "nobody has opted out", false)
+	m.Files(files.Batch{file("1", "a", path)})
+	m.Objects([]model.Change{model.Updated(pod("a", "disabled"))})
+	looks(m, "a pod opts out", true)
+	next := h.manager(Enabled)
+	m.Close()
+	next.Ensure(context.Background(), false)
+	if next.loaded.Flags&uint32(layout.CTLBOptOuts) == 0 {
+		t.Error("after a restart: what an earlier run has opted out is balanced until its file is read again")
+	}
+	next.AllowPrune()
+	looks(next, "and is gone", true)
+	third := h.manager(Enabled)
+	next.Close()
+	looks(third, "after another restart", false)
 }
 
 func TestTheProbesDestinationIsTheProgramsOne(t *testing.T) {

@@ -100,11 +100,22 @@ func (m *Manager) Plan() Plan { return m.plan }
 // before that is so.
 func (m *Manager) Ensure(ctx context.Context, fallbackServes bool) {
 	now := m.o.Now()
+	if m.hostID != 0 { // else cookies come from the programs, which have to be there first
+		m.ensureOptOuts(now)
+	}
+	m.ensureHooks(now, fallbackServes)
+	m.test(ctx, now)
+	m.ensureOptOuts(now)
+	if m.optOutsUnseen() {
+		m.dirty = true
+		m.ensureHooks(now, fallbackServes)
+	}
+}
+
+func (m *Manager) ensureHooks(now time.Time, fallbackServes bool) {
 	if (m.dirty || len(m.earlier) > 0) && m.retry.Due(now) && (!m.plan.Fallback || fallbackServes || len(m.earlier) == 0) {
 		m.setFailure(m.hooks(now))
 	}
-	m.test(ctx, now)
-	m.ensureOptOuts(now)
 }
 
 // hooks attaches what is wanted, and then detaches what an earlier run has left and is not.
@@ -154,7 +165,13 @@ func (m *Manager) attach() error {
 		removeProbeCgroups(root)
 		m.cgroup = c
 	}
+	if err := m.readOptOuts(); err != nil {
+		return err
+	}
 	cfg := layout.CTLBConfig{HostNetNS: m.hostID, HZ: m.o.HZ, Flags: uint32(m.plan.Flags)}
+	if m.opt.any {
+		cfg.Flags |= uint32(layout.CTLBOptOuts)
+	}
 	programs, err := load.Cgroup(m.plan.Hooks, cfg, m.o.Maps.Raw())
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/features"
+	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/internal/backoff"
 )
 
@@ -23,6 +24,7 @@ type optState struct {
 	prune   bool              // what nobody wants is removed
 	read    bool              // what an earlier run wrote is in written
 	written map[uint64]bool   // cookies in the map
+	any     bool              // there has been one: programs look into the map from then on
 	cookies map[string]nsFile // by path
 	failure error
 	retry   backoff.Backoff
@@ -58,13 +60,29 @@ func (m *Manager) ensureOptOuts(now time.Time) {
 	o.failure = err
 }
 
+// optOutsUnseen reports whether there are opt-outs, and programs in place that do not look for them: as long as
+// nobody has opted out, each call of a socket to a service is spared the look.
+func (m *Manager) optOutsUnseen() bool {
+	return m.opt.any && len(m.attached) > 0 && m.loaded.Flags&uint32(layout.CTLBOptOuts) == 0
+}
+
+// readOptOuts finds out once what an earlier run has written.
+func (m *Manager) readOptOuts() error {
+	o := &m.opt
+	if o.read {
+		return nil
+	}
+	if err := m.o.Maps.SocketOff.All(func(cookie uint64, _ uint32) bool { o.written[cookie] = true; return true }); err != nil {
+		return err
+	}
+	o.read, o.any = true, len(o.written) > 0
+	return nil
+}
+
 func (m *Manager) writeOptOuts() error {
 	o := &m.opt
-	if !o.read {
-		if err := m.o.Maps.SocketOff.All(func(cookie uint64, _ uint32) bool { o.written[cookie] = true; return true }); err != nil {
-			return err
-		}
-		o.read = true
+	if err := m.readOptOuts(); err != nil {
+		return err
 	}
 	wanted := map[uint64]bool{}
 	var errs []error
@@ -88,7 +106,7 @@ func (m *Manager) writeOptOuts() error {
 				errs = append(errs, err)
 				continue
 			}
-			o.written[f.cookie] = true
+			o.written[f.cookie], o.any = true, true
 		}
 	}
 	o.cookies = current

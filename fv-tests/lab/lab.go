@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"regexp"
@@ -150,11 +151,8 @@ func create(opts Options) (*Lab, error) {
 			return nil, err
 		}
 	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, fmt.Errorf("lab %s: %w", l.Name, err)
-	}
 	// Filled aside and renamed: the janitor never sees a directory without its owner.
-	tmp, err := os.MkdirTemp(root, ".new-")
+	tmp, err := makeAside()
 	if err != nil {
 		return nil, fmt.Errorf("lab %s: %w", l.Name, err)
 	}
@@ -169,6 +167,20 @@ func create(opts Options) (*Lab, error) {
 		return nil, fmt.Errorf("lab %s: %w", l.Name, err)
 	}
 	return l, os.Chmod(l.dir(), 0o755)
+}
+
+// makeAside makes a directory below root, which whoever removes the last lab removes, too: perhaps between the
+// two calls here. Once there is something in it, it stays.
+func makeAside() (string, error) {
+	for {
+		if err := os.MkdirAll(root, 0o755); err != nil {
+			return "", err
+		}
+		tmp, err := os.MkdirTemp(root, ".new-")
+		if !errors.Is(err, fs.ErrNotExist) {
+			return tmp, err
+		}
+	}
 }
 
 func (o Options) withDefaults() (Options, error) {

@@ -198,16 +198,29 @@ func TestInterfacesThatDisappearDuringAttach(t *testing.T) {
 	smoke(t, l, "after 20 interfaces that vanished")
 }
 
-// Each feature is hidden in turn, as on a kernel that lacks it, and last all at once: traffic must
-// arrive, by whatever way is left.
+// unused are the features that nothing asks for yet.
+var unused = []string{
+	"fib-table-id", "fib-source", "fib-mark", "check-mtu", "coarse-clock", "ring-buffer", "loop", "for-each-map-elem", "timer",
+	"netns-cookie-tc", "xdp-load-bytes", "open-coded-iterators", "socket-destroy", "socket-iterators",
+}
+
+// Each feature that something asks for is hidden in turn, as on a kernel that lacks it, then all others, and last
+// all at once: traffic must arrive, by whatever way is left.
 func TestTrafficArrivesWithEachFeatureMissing(t *testing.T) {
 	t.Parallel()
-	l := up(t, Options(usual, "Auto"))
-	for _, f := range append(features.Names(), "") {
-		hidden := []string{f}
-		if f == "" {
-			hidden = features.Names()
+	for _, f := range unused {
+		if !slices.Contains(features.Names(), f) {
+			t.Errorf("there is no feature %q", f)
 		}
+	}
+	rounds := [][]string{unused, features.Names()}
+	for _, f := range features.Names() {
+		if !slices.Contains(unused, f) {
+			rounds = append(rounds, []string{f})
+		}
+	}
+	l := up(t, Options(usual, "Auto"))
+	for _, hidden := range rounds {
 		t.Run(strings.Join(hidden, ","), func(t *testing.T) {
 			restartAgents(t, l, func() { l.Options.AgentConfig["disabledFeatures"] = hidden })
 			site, serves := servedWithout(hidden)

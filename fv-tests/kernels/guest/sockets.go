@@ -26,7 +26,7 @@ import (
 // all sockets of the guest are balanced as the node's are. That the hooks exist the feature table says. The first
 // programs do not know which network namespace is the host's and learn it; the second take their places.
 func (n *node) startSocketLB() error {
-	cfg := layout.CTLBConfig{HZ: n.dp.hz, Flags: uint32(layout.CTLBUDP | layout.CTLBNetNSCookie)}
+	cfg := layout.CTLBConfig{HZ: n.dp.hz, Flags: uint32(layout.CTLBUDP | layout.CTLBNetNSCookie | layout.CTLBOptOuts)}
 	if features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval) == nil {
 		cfg.Flags |= uint32(layout.CTLBSetRetval)
 	}
