@@ -7,6 +7,7 @@
 #define FELIX_CREATE_H
 
 #include "forward.h"
+#include "tcp.h"
 
 /* Other source ports that are tried before a colliding flow is given up. */
 #define SOURCE_PORT_TRIES 4
