@@ -73,20 +73,10 @@ func All(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map) ([]*
 // loaded side by side on all CPUs; one that is refused, or the context's end, keeps the others from
 // being started. The objects are in the order of their indices.
 func Classes(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map, classes ...layout.Class) ([]*Object, error) {
-	return loadClasses(ctx, cfg, maps, runtime.GOMAXPROCS(0), classes)
-}
-
-// Aside is Classes with a CPU left free: for programs that nothing waits for, beside work that something does
-// wait for. (Threads of low priority would do it, too, but on a busy machine would never come to an end.)
-func Aside(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map, classes ...layout.Class) ([]*Object, error) {
-	return loadClasses(ctx, cfg, maps, max(1, runtime.GOMAXPROCS(0)-1), classes)
-}
-
-func loadClasses(ctx context.Context, cfg layout.Config, maps map[string]*ebpf.Map, cpus int, classes []layout.Class) ([]*Object, error) {
 	wanted := slices.DeleteFunc(variants.All(), func(v variants.Variant) bool { return !slices.Contains(classes, v.Class) })
 	all := make([]*Object, len(wanted))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(cpus)
+	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i, v := range wanted {
 		group.Go(func() (err error) {
 			if ctx.Err() != nil {

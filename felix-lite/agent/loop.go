@@ -116,6 +116,7 @@ func (a *Agent) pass(ctx context.Context) time.Time {
 	a.routeWorkloads()
 	if !more {
 		a.allowPrune()
+		a.programs.attached()
 	}
 	a.routeFallback()
 	a.timed("tables", func() { a.applyTables(ctx) })

@@ -5,8 +5,13 @@ package agent
 import (
 	"errors"
 	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/bpf-go/maps"
+	"github.com/felix-lite/felix-lite/internal/testenv"
 )
 
 func TestInterfacesWaitForProgramsAndWorkloadsAreClosedWhereThereCanBeNone(t *testing.T) {
@@ -32,5 +37,36 @@ func TestInterfacesWaitForProgramsAndWorkloadsAreClosedWhereThereCanBeNone(t *te
 				t.Errorf("host interfaces are attached: %v, want %v", got, c.host)
 			}
 		})
+	}
+}
+
+func TestTheOtherClassesAreLoadedWhenPodsAreAttached(t *testing.T) {
+	set, err := maps.Open(testenv.BPFFS(t), maps.Options{Sizes: maps.Sizes{Conntrack: 1000, ConntrackHalfOpen: 1000, NATFrontend: 1000,
+		NATBackend: 1000, NATAffinity: 1000, Routes: 1000, Interfaces: 64}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	p := newPrograms(set, layout.Config{MarkShift: 20, HZ: 250}, logrus.NewEntry(logrus.StandardLogger()), time.Now, func(string) {})
+	defer p.close()
+	if err := p.adopt(); err != nil {
+		t.Fatal(err)
+	}
+	p.ensure(t.Context())
+	p.attached() // nothing is attached yet: there is nothing to be attached with
+	p.onLoaded(<-p.loaded)
+	if !p.active[layout.ClassWEP] || p.complete() || p.next == nil {
+		t.Fatalf("after the first part: active %v, the second waits: %v; %v", p.active, p.next != nil, p.failure)
+	}
+	select {
+	case <-p.loaded:
+		t.Error("the second part has not waited")
+	default:
+	}
+	p.attached()
+	p.attached() // every pass says so
+	p.onLoaded(<-p.loaded)
+	if !p.complete() || !p.current || p.loading {
+		t.Errorf("after the second part: active %v, current %t, loading %t; %v", p.active, p.current, p.loading, p.failure)
 	}
 }

@@ -27,7 +27,8 @@ import (
 // programs keeps one generation of the datapath's programs in the jump maps. A generation that can
 // not be loaded leaves the one before in place. Loading takes the verifier seconds, so a goroutine
 // does it; what it has loaded is put into the jump maps by the loop. On a node without programs it does
-// so in two parts, those of workloads first: pods wait for no others.
+// so in two parts, those of workloads first: pods wait for no others. The second is begun when the pods are
+// attached that were there: two verifiers beside it would double the time that takes.
 type programs struct {
 	set       *maps.Set
 	constants layout.Config // JumpBank is set for each load
@@ -41,6 +42,7 @@ type programs struct {
 	loading bool
 	spoilt  bool // a part of what is being loaded could not be installed: the others are not either
 	loaded  chan loadResult
+	next    chan struct{} // closed when the second part may be loaded; nil when nothing waits for that
 	failure error
 	retry   backoff.Backoff
 }
@@ -172,19 +174,25 @@ func (p *programs) ensure(ctx context.Context) {
 	cfg, raw := p.constants, p.set.Raw()
 	cfg.JumpBank = bank
 	parts := [][]layout.Class{nil}
+	var next chan struct{}
 	if p.empty {
-		parts = firstParts()
+		parts, next = firstParts(), make(chan struct{})
 	}
+	p.next = next
 	go func() {
 		for i, part := range parts {
+			if i > 0 {
+				select {
+				case <-next:
+				case <-time.After(secondPartLimit):
+				case <-ctx.Done():
+				}
+			}
 			r := loadResult{started: now, bank: bank, mark: mark, part: part}
-			switch {
-			case part == nil:
+			if part == nil {
 				r.objects, r.err = load.All(ctx, cfg, raw)
-			case i == 0:
+			} else {
 				r.objects, r.err = load.Classes(ctx, cfg, raw, part...)
-			default: // pods are being attached meanwhile
-				r.objects, r.err = load.Aside(ctx, cfg, raw, part...)
 			}
 			r.last = r.err != nil || i == len(parts)-1
 			p.loaded <- r // has room for all that may be under way
@@ -193,6 +201,17 @@ func (p *programs) ensure(ctx context.Context) {
 			}
 		}
 	}()
+}
+
+// secondPartLimit bounds how long host interfaces wait for the programs of their classes while pods are attached.
+const secondPartLimit = 2 * time.Second
+
+// attached tells that no workload waits to be attached.
+func (p *programs) attached() {
+	if p.next != nil && !p.empty {
+		close(p.next)
+		p.next = nil
+	}
 }
 
 // onLoaded puts what has been loaded into its bank and lets the preambles jump there.
