@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/sirupsen/logrus"
 
 	"github.com/felix-lite/felix-lite/bpf-go/features"
@@ -35,6 +36,7 @@ type programs struct {
 	log       *logrus.Entry
 	now       func() time.Time
 	onError   func(variant string)
+	classes   func(context.Context, layout.Config, map[string]*ebpf.Map, ...layout.Class) ([]*load.Object, error) // load.Classes
 
 	active  map[layout.Class]bool // of these classes programs can be jumped to
 	empty   bool                  // there is no program at all to be jumped to
@@ -59,7 +61,7 @@ type loadResult struct {
 }
 
 func newPrograms(set *maps.Set, constants layout.Config, log *logrus.Entry, now func() time.Time, onError func(string)) *programs {
-	return &programs{set: set, constants: constants, log: log, now: now, onError: onError,
+	return &programs{set: set, constants: constants, log: log, now: now, onError: onError, classes: load.Classes,
 		active: map[layout.Class]bool{}, loaded: make(chan loadResult, len(firstParts()))}
 }
 
@@ -189,11 +191,11 @@ func (p *programs) ensure(ctx context.Context) {
 				}
 			}
 			r := loadResult{started: now, bank: bank, mark: mark, part: part}
+			wanted := part
 			if part == nil {
-				r.objects, r.err = load.All(ctx, cfg, raw)
-			} else {
-				r.objects, r.err = load.Classes(ctx, cfg, raw, part...)
+				wanted = variants.Classes()
 			}
+			r.objects, r.err = p.classes(ctx, cfg, raw, wanted...)
 			r.last = r.err != nil || i == len(parts)-1
 			p.loaded <- r // has room for all that may be under way
 			if r.last {
