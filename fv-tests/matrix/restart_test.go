@@ -203,16 +203,22 @@ func TestOpenConnectionsSurviveLargerTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("figures of all loads:\n%s", loads)
-	loads.wantNoOpenErrors(t)
+	loads.wantNoOpenErrors(t, 0)
 }
 
-// wantNoOpenErrors fails if an exchange on something that was open failed.
-func (s *Loads) wantNoOpenErrors(t *testing.T) {
+// wantNoOpenErrors fails if an exchange on something that was open failed. As many datagrams may be lost as the
+// kernel's own queues have dropped: nobody sends those again.
+func (s *Loads) wantNoOpenErrors(t *testing.T, queueDrops int) {
 	t.Helper()
 	for _, r := range s.running {
-		open := r.kind == probe.LoadTCPOpen || r.kind == probe.LoadUDPOpen
-		if open && (r.result.OK != r.result.Attempts || r.result.Attempts == 0) {
-			t.Errorf("%s: %d of %d exchanges failed", r.title, r.result.Attempts-r.result.OK, r.result.Attempts)
+		failed := r.result.Attempts - r.result.OK
+		switch {
+		case r.kind != probe.LoadTCPOpen && r.kind != probe.LoadUDPOpen:
+		case r.result.Attempts == 0 || failed > 0 && (r.kind == probe.LoadTCPOpen || failed > queueDrops):
+			t.Errorf("%s: %d of %d exchanges failed", r.title, failed, r.result.Attempts)
+		case failed > 0:
+			queueDrops -= failed
+			t.Logf("%s: %d of %d datagrams were lost; the kernel's queues had no room for at least as many", r.title, failed, r.result.Attempts)
 		}
 	}
 }
