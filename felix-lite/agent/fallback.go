@@ -32,7 +32,8 @@ const (
 // fallback keeps bpfin.cali, bpfout.cali and their routes while host traffic needs them, and takes them away when the
 // last connection that does has ended.
 //
-// The order is what makes it safe: pair, programs on bpfout.cali and lo, cali_globals2, routes; and back the other way.
+// The order is what makes it safe: pair, netfilter chains, programs on bpfout.cali and lo, cali_globals2, routes; and back the
+// other way.
 // A route without the programs behind it would send packets round until their TTL ends.
 type fallback struct {
 	handle *netlink.Handle
@@ -46,6 +47,7 @@ type fallback struct {
 	routes  *hostnat.Routes
 	dirty   bool // the pair is to be looked at
 	told    int  // index of bpfout.cali that cali_globals2 has
+	fresh   bool // nobody has used it yet, and its netfilter chains were not looked at
 	used    bool // this run has seen it in use
 	failure error
 	retry   backoff.Backoff
@@ -64,12 +66,24 @@ func newFallback(h *netlink.Handle, log *logrus.Entry, now func() time.Time) (*f
 
 func (f *fallback) enter(p fallbackPhase) {
 	if f.phase != p {
+		f.fresh = f.phase == fallbackOff
 		f.phase, f.since, f.dirty = p, f.now(), true
 	}
 }
 
 // active reports whether bpfout.cali and lo are to carry programs.
 func (f *fallback) active() bool { return f.phase != fallbackOff && f.pair.Out != 0 }
+
+// chainsLimit is how long a new pair waits for its netfilter chains: whoever holds the xtables lock must not keep
+// the host from its services.
+const chainsLimit = 3 * time.Second
+
+// held reports whether nothing is to go by the pair yet: on a node with a firewall, connections by a pair without
+// chains would begin with segments that conntrack calls INVALID.
+func (f *fallback) held() bool { return f.fresh && f.now().Before(f.since.Add(chainsLimit)) }
+
+// chained says that the pair's chains are there, or will not be.
+func (f *fallback) chained() { f.fresh = false }
 
 // want sets what the pair must look like.
 func (f *fallback) want(spec hostnat.Spec) {
@@ -120,6 +134,7 @@ func (f *fallback) failed(err error) {
 // ensureFallback decides in which phase the fallback is, and keeps the pair as it should be.
 func (a *Agent) ensureFallback() {
 	f := a.fallback
+	off := f.phase == fallbackOff
 	switch needed, known := a.fallbackNeeded(); {
 	case !known: // what an earlier run has left stays
 	case needed:
@@ -131,6 +146,9 @@ func (a *Agent) ensureFallback() {
 		f.enter(fallbackLeaving)
 	case f.phase == fallbackLeaving && f.routes.Len() == 0 && f.told == 0:
 		a.removeFallback()
+	}
+	if off != (f.phase == fallbackOff) {
+		a.ensureNetfilter()
 	}
 	// Before the links are known, so is the MTU not: a pair that is there must not be given another for a moment.
 	if len(a.links) > 0 && f.ensure() {
@@ -168,7 +186,7 @@ func (a *Agent) removeFallback() {
 // serving is the index of bpfout.cali where everything that routes need stands behind it; 0 else.
 func (a *Agent) serving() (out int) {
 	f := a.fallback
-	if f.phase == fallbackLeaving || !f.active() || !a.programs.complete() || !a.endpoints.Usable(f.pair.Out) {
+	if f.phase == fallbackLeaving || !f.active() || f.held() || !a.programs.complete() || !a.endpoints.Usable(f.pair.Out) {
 		return 0
 	}
 	return f.pair.Out
@@ -262,6 +280,9 @@ func (a *Agent) updateHostNode() {
 func (f *fallback) due(serving int) (time.Time, bool) {
 	if at, waiting := f.retry.Waiting(); waiting {
 		return at, true
+	}
+	if f.held() && !f.dirty {
+		return f.since.Add(chainsLimit), true
 	}
 	return f.now(), f.dirty && f.phase != fallbackOff || f.phase == fallbackLeaving || serving != f.told
 }

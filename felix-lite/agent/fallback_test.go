@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -120,6 +121,38 @@ func hostFlow(t *testing.T, first *Agent) (end func(later *Agent)) {
 	}
 }
 
+func TestANewPairWaitsForItsNetfilterChains(t *testing.T) {
+	now := time.Now()
+	fresh := func(phase fallbackPhase) *fallback {
+		f := &fallback{phase: phase, now: func() time.Time { return now }}
+		f.enter(fallbackOn)
+		return f
+	}
+	f := fresh(fallbackOff)
+	if !f.held() {
+		t.Error("a new pair is used before its chains were looked at")
+	}
+	if at, ok := f.due(0); !ok || at.After(now) {
+		t.Errorf("the pair itself waits: %v, %t", at, ok)
+	}
+	f.dirty = false
+	if at, ok := f.due(0); !ok || !at.Equal(now.Add(chainsLimit)) {
+		t.Errorf("due at %v, %t", at, ok)
+	}
+	f.chained()
+	if f.held() {
+		t.Error("held although its chains were looked at")
+	}
+	f = fresh(fallbackOff)
+	now = now.Add(chainsLimit)
+	if f.held() {
+		t.Error("held for ever by somebody who has the xtables lock")
+	}
+	if fresh(fallbackDraining).held() {
+		t.Error("a pair that has connections is held")
+	}
+}
+
 func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 	n := newTestNode(t)
 	n.manifest("dual1.yaml", dualManifest(1))
@@ -212,6 +245,8 @@ func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 			got := n.interfacesTable()
 			return !strings.Contains(got, "lo "), got
 		})
+		n.untilShell("the chains that only the pair needs to go", "iptables-nft-save; ip6tables-nft-save", "-A FORWARD -j FELIX-LITE-FORWARD",
+			"!FELIX-LITE-PREROUTING", "!FELIX-LITE-INPUT", "!FELIX-LITE-OUTPUT")
 		r.waitReady()
 	})
 	n.step(t, "and it comes back when it is needed again", func(t *testing.T) {
@@ -219,6 +254,8 @@ func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 		r = n.start("connectTimeLoadBalancing: Disabled")
 		r.waitReady()
 		n.untilFallback()
+		n.untilShell("its chains to be back", "iptables-nft-save; ip6tables-nft-save", "-A FELIX-LITE-PREROUTING -i bpfout.cali -j CT --notrack",
+			"-A FELIX-LITE-OUTPUT -o lo", "-A FELIX-LITE-INPUT -i lo")
 	})
 	n.step(t, "cleanup takes it away", func(t *testing.T) {
 		r.stop()

@@ -48,6 +48,7 @@ func (a *Agent) ensureNetfilter() {
 	spec := n.fixed
 	spec.Workloads = netfilter.Prefixes(a.cfg.WorkloadInterfacePattern, a.otherInterfaces())
 	spec.PodCIDRs = a.ownPodCIDRs()
+	spec.Pair = a.fallback.phase != fallbackOff
 	if !n.dirty && spec.Equal(n.spec) {
 		return
 	}
@@ -71,6 +72,9 @@ func (a *Agent) ownPodCIDRs() []netip.Prefix { return slices.Clone(a.nodes.Own()
 // what the chains are for.
 func (a *Agent) onNetfilter(r netfilter.Result) {
 	n := a.netfilter
+	if r.Pair {
+		a.fallback.chained()
+	}
 	if r.Backend != "" && r.Backend != n.backend {
 		n.log.WithField("backend", string(r.Backend)).Info("netfilter chains are kept")
 		n.backend = r.Backend

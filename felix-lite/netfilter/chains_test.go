@@ -197,3 +197,35 @@ func TestTheBackendWithMoreRulesOfOthersIsChosen(t *testing.T) {
 		t.Errorf("counted %d rules of others, ours there: %v", others, mine)
 	}
 }
+
+func TestWithoutThePairNoChainAndNoRuleIsForIt(t *testing.T) {
+	f := newFake()
+	c := newChains(f)
+	if _, _, err := c.ensure(Rules(wanted, model.IPv4, true)); err != nil {
+		t.Fatal(err)
+	}
+	without := wanted
+	without.Pair = false
+	if without.Equal(wanted) {
+		t.Error("specs with and without the pair are equal")
+	}
+	if n, _, err := c.ensure(Rules(without, model.IPv4, true)); err != nil || n == 0 {
+		t.Errorf("%d changes, %v", n, err)
+	}
+	for chain, rules := range f.chains {
+		_, name, _ := strings.Cut(chain, " ")
+		if ours := strings.HasPrefix(name, "FELIX-LITE-"); ours && name != Forward && name != Postrouting {
+			t.Errorf("chain %s is left: %q", chain, rules)
+		}
+		for _, r := range rules {
+			if strings.Contains(r, "bpfin.cali") || strings.Contains(r, "bpfout.cali") || strings.Contains(r, Input) || strings.Contains(r, Output) {
+				t.Errorf("%s: %q is left", chain, r)
+			}
+		}
+	}
+	for _, chain := range []string{"filter " + Forward, "nat " + Postrouting} {
+		if len(f.chains[chain]) == 0 {
+			t.Errorf("%s has no rules", chain)
+		}
+	}
+}

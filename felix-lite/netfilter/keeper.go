@@ -26,6 +26,7 @@ type Options struct {
 // Result is what became of one look.
 type Result struct {
 	Backend Backend // in use; empty where none could be found
+	Pair    bool    // the chains for the pair were among those that were wanted
 	Changes int     // rules and chains written or deleted
 	Limits  []string
 	Err     error
@@ -91,7 +92,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if known {
-			k.report(k.look(ctx, spec))
+			r := k.look(ctx, spec)
+			r.Pair = spec.Pair
+			k.report(r)
 		}
 	}
 }

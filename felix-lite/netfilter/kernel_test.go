@@ -14,7 +14,7 @@ import (
 	"github.com/felix-lite/felix-lite/internal/testenv"
 )
 
-var wanted = Spec{IPv4: true, IPv6: true, Backend: Auto, MarkShift: 20, Workloads: []string{"cali"}, Masquerade: true}
+var wanted = Spec{IPv4: true, IPv6: true, Backend: Auto, MarkShift: 20, Workloads: []string{"cali"}, Masquerade: true, Pair: true}
 
 // node is a keeper at work in a network namespace of its own.
 type node struct {

@@ -34,11 +34,14 @@ type Spec struct {
 	PodCIDRs  []netip.Prefix
 	// Masquerade gives what the datapath marks as leaving the cluster the node's address.
 	Masquerade bool
+	// Pair says that traffic of this host goes by bpfin.cali and bpfout.cali. What only that needs, every packet of the
+	// node's own traffic pays for: the kernel asks each chain of a table that has any.
+	Pair bool
 }
 
 // Equal reports whether two specs want the same.
 func (s Spec) Equal(o Spec) bool {
-	return s.IPv4 == o.IPv4 && s.IPv6 == o.IPv6 && s.Backend == o.Backend && s.MarkShift == o.MarkShift && s.Masquerade == o.Masquerade &&
+	return s.IPv4 == o.IPv4 && s.IPv6 == o.IPv6 && s.Backend == o.Backend && s.MarkShift == o.MarkShift && s.Masquerade == o.Masquerade && s.Pair == o.Pair &&
 		slices.Equal(s.Workloads, o.Workloads) && slices.Equal(s.PodCIDRs, o.PodCIDRs)
 }
 
@@ -66,10 +69,16 @@ var places = []Chain{
 // id tells chains of one name in two tables apart.
 func (c Chain) id() string { return c.Table + " " + c.Name }
 
+// forPair reports whether nothing but traffic by the pair needs the chain.
+func (c Chain) forPair() bool { return c.Table == "raw" || c.Name == Input || c.Name == Output }
+
 // Rules returns the chains that a family needs. randomFully says whether iptables can choose source ports at random.
 func Rules(s Spec, f model.Family, randomFully bool) []Chain {
 	var out []Chain
 	for _, c := range places {
+		if c.forPair() && !s.Pair {
+			continue
+		}
 		switch c.id() {
 		case "raw " + Prerouting:
 			c.Rules = notrack("-i")
@@ -107,10 +116,11 @@ func notrack(direction string) []string {
 // forward accepts what a program has let pass, and what the program of a workload's interface will judge. Nothing may go round
 // through the pair: that a program should have translated it and has not is no reason to use up its TTL.
 func (s Spec) forward(f model.Family) []string {
-	out := []string{
-		"-i " + interfaces.NATOutName + " -o " + interfaces.NATInName + " -j DROP",
-		s.mark(layout.MarkSeen, layout.MarkSeen) + " -j ACCEPT",
+	var out []string
+	if s.Pair {
+		out = append(out, "-i "+interfaces.NATOutName+" -o "+interfaces.NATInName+" -j DROP")
 	}
+	out = append(out, s.mark(layout.MarkSeen, layout.MarkSeen)+" -j ACCEPT")
 	for _, match := range s.toWorkloads(f) {
 		out = append(out, match+" -j ACCEPT")
 	}
@@ -130,7 +140,11 @@ func (s Spec) input() []string {
 // postrouting masquerades what carries the mark and really leaves: not by an interface of ours.
 func (s Spec) postrouting(f model.Family, randomFully bool) []string {
 	out := []string{s.unmarked() + " -j RETURN"}
-	for _, name := range []string{interfaces.TunnelName, interfaces.NATInName, interfaces.NATOutName} {
+	ours := []string{interfaces.TunnelName}
+	if s.Pair {
+		ours = append(ours, interfaces.NATInName, interfaces.NATOutName)
+	}
+	for _, name := range ours {
 		out = append(out, "-o "+name+" -j RETURN")
 	}
 	for _, match := range s.toWorkloads(f) {

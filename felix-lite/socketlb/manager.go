@@ -187,12 +187,23 @@ func (m *Manager) attach() error {
 		}
 		m.attached[h.Name] = true
 	}
-	if m.loaded != cfg {
+	m.logLoaded(cfg)
+	m.loaded = cfg
+	return nil
+}
+
+// logLoaded says what programs loaded with cfg do that those before them did not.
+func (m *Manager) logLoaded(cfg layout.CTLBConfig) {
+	before := m.loaded
+	before.Flags |= uint32(layout.CTLBOptOuts)
+	switch {
+	case m.loaded == cfg:
+	case before == cfg:
+		m.log.Info("a pod has opted out: programs at connect time look for opt-outs from now on")
+	default:
 		m.log.WithFields(logrus.Fields{"cgroup": m.cgroup.Path(), "mode": string(m.o.Mode), "hooks": len(m.plan.Hooks)}).
 			Info("sockets are balanced at connect time")
 	}
-	m.loaded = cfg
-	return nil
 }
 
 // order puts the hooks that serve what was begun before those that begin: a reply never comes to a socket

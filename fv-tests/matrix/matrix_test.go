@@ -106,12 +106,18 @@ func raiseFirewalls(t *testing.T, l *lab.Lab) {
 		}
 	}
 	for _, n := range l.Nodes {
-		for _, rules := range []string{"iptables -S FORWARD", "iptables -S INPUT", "ip6tables -S FORWARD", "ip6tables -S INPUT"} {
-			eventually(t, programTimeout, "the agent's chain in front in "+rules+" of "+n.Name, func() (bool, string) {
-				out, err := n.Run(t.Context(), strings.Fields(rules)...)
-				lines := strings.Split(out, "\n") // the first says the policy
-				return err == nil && len(lines) > 1 && strings.Contains(lines[1], "FELIX-LITE"), out
-			})
+		chains := []string{"FORWARD"}
+		if hasInterface(t, n, natInterface) {
+			chains = append(chains, "INPUT")
+		}
+		for _, chain := range chains {
+			for _, rules := range []string{"iptables -S " + chain, "ip6tables -S " + chain} {
+				eventually(t, programTimeout, "the agent's chain in front in "+rules+" of "+n.Name, func() (bool, string) {
+					out, err := n.Run(t.Context(), strings.Fields(rules)...)
+					lines := strings.Split(out, "\n") // the first says the policy
+					return err == nil && len(lines) > 1 && strings.Contains(lines[1], "FELIX-LITE"), out
+				})
+			}
 		}
 	}
 }

@@ -14,13 +14,14 @@ import (
 const natInterface = "bpfin.cali"
 
 // A node changes its mode while everything talks: what was opened in one mode goes on in the next, and
-// what is new is served without a gap. At last nothing of the fallback is left.
+// what is new is served without a gap, on nodes with a firewall, too. At last nothing of the fallback is left.
 func TestModesChangeUnderTraffic(t *testing.T) {
 	t.Parallel()
 	opts := Options(usual, "Auto")
 	opts.AgentConfig["conntrackSweepInterval"] = "500ms"
 	opts.AgentConfig["conntrackTimeouts"] = map[string]any{"tcpFinsSeen": "2s", "tcpResetSeen": "2s", "udp": "10s"}
 	l := up(t, opts)
+	raiseFirewalls(t, l)
 	loads := startLoads(t, l)
 	for _, mode := range []Mode{Disabled, TCPOnly, HostOnly, Enabled} {
 		restartAgents(t, l, func() { l.Options.CTLB = string(mode) })
