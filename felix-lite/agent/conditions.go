@@ -168,6 +168,7 @@ func (a *Agent) snapshot() *snapshot {
 		s.conntrack[ctLabels{key.Family, key.Proto}] = float64(n)
 	}
 	s.endpoints[0], s.endpoints[1] = a.endpoints.EndpointCounts()
+	s.sockets = a.socketFigures()
 	return s
 }
 

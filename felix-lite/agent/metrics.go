@@ -25,6 +25,7 @@ type metrics struct {
 	reconcileErrors   *prometheus.CounterVec
 	mapErrors         *prometheus.CounterVec
 	programLoadErrors *prometheus.CounterVec
+	condition         *prometheus.GaugeVec
 
 	snapshot atomic.Pointer[snapshot]
 }
@@ -36,9 +37,18 @@ type snapshot struct {
 	writes    map[string]uint64  // by map
 	conntrack map[ctLabels]float64
 	endpoints [2]int // all, ready
+	sockets   socketFigures
 	ifaces    []counted
 	retired   *dropTotals
 	counters  *maps.Counters
+}
+
+// socketFigures is what is told of connect time and of the fallback. working has no value while the self-test has not told.
+type socketFigures struct {
+	mode              string
+	balances, pending bool
+	working, pair     float64
+	optedOut          float64
 }
 
 type mapFill struct{ entries, max float64 }
@@ -70,10 +80,12 @@ func newMetrics(version, revision string) *metrics {
 	m.programLoadErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "felix_lite_program_load_errors_total", Help: "Programs that could not be loaded, by variant."},
 		[]string{"variant"})
+	m.condition = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "felix_lite_condition", Help: "1 if the condition of /readyz holds."}, []string{"condition"})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "felix_lite_build_info",
 		Help: "Always 1; the labels say which build runs.", ConstLabels: prometheus.Labels{"version": version, "revision": revision}})
 	build.Set(1)
-	m.registry.MustRegister(m.ready, m.programming, m.sync, m.reconcileErrors, m.mapErrors, m.programLoadErrors, build,
+	m.registry.MustRegister(m.ready, m.programming, m.sync, m.reconcileErrors, m.mapErrors, m.programLoadErrors, m.condition, build,
 		(*mapCollector)(m), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, table := range tableNames {
 		m.reconcileErrors.WithLabelValues(table)
@@ -82,7 +94,7 @@ func newMetrics(version, revision string) *metrics {
 }
 
 // tableNames are all values of the label "table".
-var tableNames = []string{"frontends", "backends", "routes", "kernel_routes", "neighbours", "interfaces", "programs", "tunnel"}
+var tableNames = []string{"frontends", "backends", "routes", "kernel_routes", "neighbours", "interfaces", "programs", "tunnel", "netfilter"}
 
 func (m *metrics) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -102,6 +114,9 @@ var (
 	descDrops      = desc("drops_total", "Packets dropped by the datapath.", "class", "hook", "reason", "family")
 	descEndpoints  = desc("endpoints", "Endpoint files of this node.")
 	descEndpointsR = desc("endpoints_ready", "Endpoint files of this node that are answered ready.")
+	descSockets    = desc("socket_lb_working", "1 if sockets are balanced at connect time as the mode says: hooks are attached, the self-test passed.", "mode")
+	descOptedOut   = desc("socket_lb_opted_out", "Network namespaces whose sockets are not balanced at connect time.")
+	descPair       = desc("fallback_in_use", "1 if this host's traffic to services is led through bpfin.cali and bpfout.cali.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -111,7 +126,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *mapCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descEntries, descMax, descWrites, descPending, descConntrack, descDrops, descEndpoints,
-		descEndpointsR} {
+		descEndpointsR, descSockets, descOptedOut, descPair} {
 		ch <- d
 	}
 }
@@ -140,6 +155,13 @@ func (c *mapCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descEndpoints, float64(s.endpoints[0]))
 	gauge(descEndpointsR, float64(s.endpoints[1]))
+	if k := s.sockets; k.balances {
+		if !k.pending {
+			gauge(descSockets, k.working, k.mode)
+		}
+		gauge(descOptedOut, k.optedOut)
+	}
+	gauge(descPair, s.sockets.pair)
 	totals := s.retired.clone()
 	for _, i := range s.ifaces {
 		totals.addSlot(s.counters, i.slot, i.class)

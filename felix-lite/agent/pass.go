@@ -248,11 +248,10 @@ func (a *Agent) logDrift(table string, d reconcile.Drift) {
 // publish tells people what the loop knows: health, metrics, names.
 func (a *Agent) publish() {
 	h := a.health.set(a.conditions())
-	value := 0.0
-	if h.Ready {
-		value = 1
+	a.metrics.ready.Set(one(h.Ready))
+	for _, c := range h.Conditions {
+		a.metrics.condition.WithLabelValues(c.Name).Set(one(c.OK))
 	}
-	a.metrics.ready.Set(value)
 	if h.Ready != a.wasReady {
 		a.wasReady = h.Ready
 		if h.Ready {

@@ -59,6 +59,21 @@ func socketState(s socketlb.State) statefile.SocketLB {
 		Missing: s.Missing, OptedOut: s.OptedOut}
 }
 
+// socketFigures are the metrics of connect time and of the fallback.
+func (a *Agent) socketFigures() socketFigures {
+	s := a.sockets.State()
+	return socketFigures{mode: s.Mode, balances: a.sockets.Plan().Balances(), pending: s.SelfTest == socketlb.TestPending && !a.sockets.Broken(),
+		working: one(s.SelfTest == socketlb.TestPassed && !a.sockets.Broken()), optedOut: float64(s.OptedOut), pair: one(a.fallbackServes())}
+}
+
+// one is a truth as a metric.
+func one(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
+}
+
 // noteSockets has the state file written again when what it says of connect time is not so any more.
 func (a *Agent) noteSockets() {
 	if now := socketState(a.sockets.State()); !now.Equal(a.socketsTold) {

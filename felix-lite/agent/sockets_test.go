@@ -5,6 +5,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,6 +56,24 @@ func (n *testNode) globalFlags() (flags layout.GlobalFlag) {
 	return flags
 }
 
+// metrics is what a scrape of the agent's metrics answers.
+func (r *running) metrics() string {
+	w := httptest.NewRecorder()
+	r.agent.metrics.handler().ServeHTTP(w, httptest.NewRequestWithContext(r.n.t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	return w.Body.String()
+}
+
+// untilMetrics waits until all of the lines are among the agent's metrics.
+func (r *running) untilMetrics(lines ...string) {
+	r.n.t.Helper()
+	for _, line := range lines {
+		r.n.until("metric "+line, func() (bool, string) {
+			got := r.metrics()
+			return strings.Contains(got, "\n"+line+"\n"), got
+		})
+	}
+}
+
 func TestSocketsAreBalancedAndThatIsSaid(t *testing.T) {
 	n := newTestNode(t)
 	n.manifest("web.yaml", webManifest)
@@ -67,6 +87,8 @@ func TestSocketsAreBalancedAndThatIsSaid(t *testing.T) {
 		if _, err := netlink.LinkByName("bpfin.cali"); err == nil {
 			n.t.Error("the fallback's pair is there, too")
 		}
+		r.untilMetrics(`felix_lite_socket_lb_working{mode="Enabled"} 1`, "felix_lite_fallback_in_use 0", `felix_lite_condition{condition="socketLB"} 1`,
+			"felix_lite_socket_lb_opted_out 0")
 	})
 	n.step(t, "a pod's annotation acts at once", func(t *testing.T) {
 		ns := testenv.NewNetNS(t)
@@ -84,6 +106,7 @@ func TestSocketsAreBalancedAndThatIsSaid(t *testing.T) {
 			n.manifest("mesh.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: mesh, namespace: default, annotations: "+annotations+"}\n"+
 				"spec: {nodeName: n1}\nstatus: {phase: Running, podIP: 10.65.0.9, podIPs: [{ip: 10.65.0.9}]}\n")
 			n.until(fmt.Sprintf("%d pods to have opted out", want), func() (bool, string) { return opted() == want, fmt.Sprint(opted()) })
+			r.untilMetrics(fmt.Sprintf("felix_lite_socket_lb_opted_out %d", want))
 		}
 		if err := os.Remove(filepath.Join(n.manifests, "mesh.yaml")); err != nil {
 			t.Fatal(err)
@@ -120,6 +143,10 @@ func TestSocketsAreBalancedAndThatIsSaid(t *testing.T) {
 			return true, ""
 		})
 		n.untilContains("status", n.statusTable, "Disabled", "host traffic also by packet: connectTimeLoadBalancing is Disabled")
+		r.untilMetrics("felix_lite_fallback_in_use 1")
+		if got := r.metrics(); strings.Contains(got, "felix_lite_socket_lb_") {
+			n.t.Errorf("metrics of connect time without it:\n%s", got)
+		}
 	})
 	n.step(t, "cleanup takes them all", func(t *testing.T) {
 		r.stop()
@@ -146,4 +173,5 @@ func TestAWrongCgroupRootIsSaidAndTheFallbackServes(t *testing.T) {
 	if _, err := netlink.LinkByName("bpfin.cali"); err != nil {
 		t.Errorf("the fallback's pair: %v", err)
 	}
+	r.untilMetrics(`felix_lite_socket_lb_working{mode="Enabled"} 0`, "felix_lite_fallback_in_use 1")
 }

@@ -317,12 +317,19 @@ type State struct {
 	Cgroup   string   `json:"cgroup,omitempty"`
 	Hooks    []string `json:"hooks,omitempty"` // with programs of this run
 	Leaving  []string `json:"leaving,omitempty"`
-	SelfTest string   `json:"selfTest,omitempty"` // passed, failed, pending
+	SelfTest string   `json:"selfTest,omitempty"` // one of those below; empty: there is nothing to test
 	Fallback bool     `json:"fallback"`
 	Why      string   `json:"why,omitempty"`
 	Missing  []string `json:"missing,omitempty"` // features of the kernel
 	OptedOut int      `json:"optedOut"`          // network namespaces
 }
+
+// What State says of the self-test.
+const (
+	TestPending = "pending"
+	TestPassed  = "passed"
+	TestFailed  = "failed"
+)
 
 // Problem is what is wrong, and nil if nothing is.
 func (m *Manager) Problem() error { return errors.Join(m.failure, m.failed, m.opt.failure) }
@@ -350,11 +357,11 @@ func (m *Manager) State() State {
 	if m.plan.Balances() {
 		switch {
 		case m.failed != nil:
-			s.SelfTest = "failed"
+			s.SelfTest = TestFailed
 		case m.tested:
-			s.SelfTest = "passed"
+			s.SelfTest = TestPassed
 		default:
-			s.SelfTest = "pending"
+			s.SelfTest = TestPending
 		}
 	}
 	var why []string
