@@ -27,6 +27,9 @@
 /* A value the compiler must take from memory again: keeps a load from being merged or moved. */
 #define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
 
+/* Stores x in one piece, and after what was stored so before. */
+#define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
+
 /* Keeps the compiler from folding a variable into an expression the verifier can not follow. */
 #define opaque(x) asm volatile("" : "+r"(x))
 

@@ -33,8 +33,6 @@ INLINE void ct_value_init(struct __sk_buff *skb, struct cali_ct_value *v, const 
 		v->flags |= CALI_CTF_SNAT;
 	if (st->flags & CALI_ST_CONFLICT)
 		v->flags |= CALI_CTF_CONFLICT;
-	if (st->flags & CALI_ST_ADOPTED)
-		v->flags |= CALI_CTF_ADOPTED;
 	if (st->flags & CALI_ST_TUN_SRC) {
 		v->flags |= CALI_CTF_TUN_PEER;
 		if (st->flags & CALI_ST_TUN_V6)

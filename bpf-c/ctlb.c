@@ -84,9 +84,11 @@ INLINE struct cali_be_value *same_backend(struct cali_sock_key *forward, __u64 c
 		forget_choice(forward, cookie);
 		return NULL;
 	}
-	/* The LRU may have dropped the record that the replies need: it is made again. */
+	/* The record that the replies need may be gone from the LRU, or be another service's with the same
+	 * backend: the reply is whose question was last. */
 	sock_key(&k, cookie, &be->addr, be->port_be, IPPROTO_UDP);
-	if (!bpf_map_lookup_elem(&FAM(ct_nats), &k) &&
+	v = bpf_map_lookup_elem(&FAM(ct_nats), &k);
+	if (!(v && ip_equal(&v->addr, &forward->addr) && v->port_be == forward->port_be) &&
 	    record_asked(cookie, &forward->addr, forward->port_be, IPPROTO_UDP, fe, be))
 		return NULL;
 	return be;
@@ -219,12 +221,29 @@ int ctlb_release(struct bpf_sock *ctx)
 	return ALLOW;
 }
 
+#endif
+
+#if MAPPED
+/* Whether a socket that is bound gets what comes by IPv4: it is bound to any address, or to an IPv4-mapped
+ * one. One with IPV6_V6ONLY does not, which can not be seen here. */
+INLINE bool takes_ipv4(struct bpf_sock *ctx)
+{
+	__u32 w2 = ctx->src_ip6[2];
+
+	return !(ctx->src_ip6[0] | ctx->src_ip6[1]) && (w2 == bpf_htonl(0xffff) || (!w2 && !ctx->src_ip6[3]));
+}
+#endif
+
 /* Listening on a NodePort would look like it worked and never get a connection: rather say so. */
 ON("post_bind")
 int ctlb_post_bind(struct bpf_sock *ctx)
 {
 	__u8 proto = ctx->protocol;
 
+#if MAPPED
+	if (!takes_ipv4(ctx))
+		return ALLOW;
+#endif
 	if ((proto != IPPROTO_TCP && proto != IPPROTO_UDP) ||
 	    !fe_lookup_any_node(bpf_htons(ctx->src_port), proto) || !owner_of(ctx).host)
 		return ALLOW;
@@ -232,7 +251,5 @@ int ctlb_post_bind(struct bpf_sock *ctx)
 		bpf_set_retval(-EADDRINUSE);
 	return REFUSE;
 }
-
-#endif
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -10,6 +10,7 @@
 #define FELIX_CTLB_H
 
 #define CTLB_MAPS
+#include "addr.h"
 #include "balance.h"
 #include "route.h"
 
@@ -179,6 +180,11 @@ INLINE void note_dst(struct bpf_sock *sk, const struct cali_ip *dst, __be16 port
 	d = bpf_sk_storage_get(&FAM(sock_dst), sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!d)
 		return;
+#pragma unroll
+	for (int i = 0; i < CALI_SOCK_DST_MAX; i++) {
+		if (d->dst[i].port_be == port_be && ip_equal(&d->dst[i].addr, dst))
+			return;
+	}
 	at = &d->dst[d->next++ & (CALI_SOCK_DST_MAX - 1)];
 	at->addr = *dst;
 	at->port_be = port_be;

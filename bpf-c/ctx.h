@@ -5,6 +5,7 @@
 #define FELIX_CTX_H
 
 #include "maps.h"
+#include "addr.h"
 #include "marks.h"
 
 /* Load-time constants, by their field of struct cali_config. */
@@ -146,27 +147,6 @@ INLINE struct cali_globals *get_globals(void)
 	__u32 i = 0;
 
 	return bpf_map_lookup_elem(&cali_globals2, &i);
-}
-
-INLINE bool ip_equal(const struct cali_ip *a, const struct cali_ip *b)
-{
-#if IS_V6
-	return !((a->w[0] ^ b->w[0]) | (a->w[1] ^ b->w[1]) | (a->w[2] ^ b->w[2]) | (a->w[3] ^ b->w[3]));
-#else
-	return a->w[0] == b->w[0];
-#endif
-}
-
-INLINE void ip_any_from(struct cali_ip_any *any, const struct cali_ip *ip)
-{
-	any->w[0] = ip->w[0];
-#if IS_V6
-	any->w[1] = ip->w[1];
-	any->w[2] = ip->w[2];
-	any->w[3] = ip->w[3];
-#else
-	any->w[1] = any->w[2] = any->w[3] = 0;
-#endif
 }
 
 /* This node's address in the family; false when it has none. */

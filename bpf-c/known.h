@@ -140,12 +140,13 @@ INLINE int established(struct __sk_buff *skb, struct pkt *p, struct cali_ct_valu
 				 !(rt && (rt->flags & CALI_RT_LOCAL)))
 				d.kind = CALI_FWD_FIB;
 			kind = d.kind;
+			/* Other CPUs look at the kind first. */
 			if (leg) {
-				v->fwd[1] = kind;
-				v->ifindex[0] = d.ifindex;
+				WRITE_ONCE(v->ifindex[0], d.ifindex);
+				WRITE_ONCE(v->fwd[1], kind);
 			} else {
-				v->fwd[0] = kind;
-				v->ifindex[1] = d.ifindex;
+				WRITE_ONCE(v->ifindex[1], d.ifindex);
+				WRITE_ONCE(v->fwd[0], kind);
 			}
 		}
 		kind = READ_ONCE(v->fwd[leg]);

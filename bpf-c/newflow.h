@@ -10,13 +10,21 @@
 #include "known.h"
 
 /* A TCP segment that opens nothing and belongs to nothing we know: a flow from before our time, or of
- * another NAT, or one that is over. Only the last is answered, and only for what is ours to answer. */
+ * another NAT, or one that is over. Only the last is answered, and only for what is ours to answer. A pod
+ * that is closed neither sends nor gets such a segment, and one with a policy does what that says, save as
+ * long as flows from before our time are adopted: of those nobody knows which end has opened them. */
 INLINE int mid_flow(struct __sk_buff *skb, struct cali_state *st, const struct cali_globals *g, bool ours)
 {
-	if (!ours || st->now < g->adoption_end) {
-		if (IS_FROM)
-			set_mark(skb, CALI_MARK_FALLTHROUGH);
-		return pass(skb, CALI_COUNT_MIDFLOW_STACK);
+	bool adopting = st->now < g->adoption_end;
+
+	if (!ours || adopting) {
+		if (IS_WEP && st->policy != CALI_POLICY_ALLOW &&
+		    (st->policy == CALI_POLICY_DENY || !adopting)) {
+			st->flags |= CALI_ST_MID_FLOW;
+			jump_policy(skb, st);
+			return no_program(skb);
+		}
+		return fall_through(skb);
 	}
 	if (st->tcp_flags & TCP_RST) /* never a reset for a reset */
 		return drop(skb, CALI_DROP_UNKNOWN_FLOW);

@@ -85,7 +85,9 @@ INLINE enum related_result related_translate(struct __sk_buff *skb, const struct
 	}
 	swapped = ct_key_make(&k, &isrc, &idst, sport, dport, proto, 0);
 	v = ct_find_any(&k);
-	if (!v)
+	/* An error goes to whoever sent what it quotes (RFC 1122 3.2.2): one to somebody else is judged as
+	 * any other packet. */
+	if (!v || !ip_equal(&p->dst, &isrc))
 		return RELATED_NONE;
 	leg = ct_leg(v, swapped);
 	*found = v;

@@ -67,6 +67,14 @@ INLINE void pkt_from_state(struct pkt *p, const struct cali_state *st)
 	p->tcp_end = st->tcp_end;
 }
 
+/* Leaves a TCP segment of no known flow to the kernel's stack, and to the node's firewall. */
+INLINE int fall_through(struct __sk_buff *skb)
+{
+	if (IS_FROM && !CB(skb, CALI_CB_TRACE))
+		set_mark(skb, CALI_MARK_FALLTHROUGH);
+	return pass(skb, CALI_COUNT_MIDFLOW_STACK);
+}
+
 /* Calls the interface's policy for this direction; returns only when there is none. */
 INLINE void jump_policy(struct __sk_buff *skb, const struct cali_state *st)
 {

@@ -256,6 +256,8 @@ int cali_accepted(struct __sk_buff *skb)
 	if (!g || !st)
 		return drop(skb, CALI_DROP_NO_STATE);
 	count(skb, CALI_COUNT_POLICY_ALLOW);
+	if (IS_WEP && (st->flags & CALI_ST_MID_FLOW))
+		return fall_through(skb);
 	if (st->flags & CALI_ST_CT_HIT) {
 		struct cali_ct_value *v = ct_find_any(&st->ct_key);
 

@@ -69,7 +69,7 @@ enum cali_ct_flag {
 	CALI_CTF_TUN_PEER = 1 << 12,   /* tun_peer is set: replies go to that node by the tunnel */
 	CALI_CTF_TUN_V6 = 1 << 13,     /* tun_peer is an IPv6 address */
 	CALI_CTF_CONFLICT = 1 << 14,   /* made by the host-conflict rule; its forward key is in zone 1 */
-	CALI_CTF_ADOPTED = 1 << 15,    /* made from a mid-flow segment */
+	CALI_CTF_ADOPTED = 1 << 15,    /* kept for entries that are made from a mid-flow segment */
 };
 
 /* How packets of a leg leave, remembered while the entry's epoch is current. */
@@ -396,16 +396,13 @@ enum cali_state_flag {
 	CALI_ST_SNAT = 1 << 1, /* the source is translated too */
 	CALI_ST_HAIRPIN = 1 << 2,
 	CALI_ST_DST_LOCAL_POD = 1 << 3,
-	CALI_ST_DST_LOCAL_HOST = 1 << 4,
-	CALI_ST_DST_TUNNEL = 1 << 5,
-	CALI_ST_DST_REMOTE = 1 << 6,
 	CALI_ST_SRC_LOCAL_HOST = 1 << 7,
 	CALI_ST_CONFLICT = 1 << 8,
 	CALI_ST_CT_HIT = 1 << 9,    /* an entry exists; this end has not judged it yet */
 	CALI_ST_NO_TRACK = 1 << 10, /* goes on without an entry */
 	CALI_ST_ICMP_TO_STACK = 1 << 11,
-	CALI_ST_ADOPTED = 1 << 12, /* mid-flow segment taken over */
-	CALI_ST_TUN_SRC = 1 << 13, /* tun_peer holds the outer source */
+	CALI_ST_MID_FLOW = 1 << 12, /* a segment of no known flow: policy is asked, then the kernel's stack */
+	CALI_ST_TUN_SRC = 1 << 13,  /* tun_peer holds the outer source */
 	CALI_ST_TUN_V6 = 1 << 14,
 	CALI_ST_SKIP_PEER = 1 << 15,
 	CALI_ST_SRC_POD = 1 << 16,       /* source is a pod of the cluster */

@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -369,31 +368,6 @@ func (r *RouteTable) RouteStatus(dst netip.Prefix) (reconcile.Status, bool) {
 // NeighbourStatus tells how a neighbour entry stands.
 func (r *RouteTable) NeighbourStatus(key NeighbourKey) (reconcile.Status, bool) {
 	return r.neighbours.Status(key)
-}
-
-// Problem is an object that is not as it should be.
-type Problem struct {
-	Object string
-	Dst    netip.Prefix // of a route; invalid for a neighbour
-	Status reconcile.Status
-}
-
-// Problems lists, in order, the objects that could not be applied at the last attempt: refused ones, and those that
-// wait for an interface.
-func (r *RouteTable) Problems() []Problem {
-	var out []Problem
-	for k, s := range r.routes.All() {
-		if s.Err != nil {
-			out = append(out, Problem{"route " + k.dst.String(), k.dst, s})
-		}
-	}
-	for k, s := range r.neighbours.All() {
-		if s.Err != nil {
-			out = append(out, Problem{"neighbour " + k.String(), netip.Prefix{}, s})
-		}
-	}
-	slices.SortFunc(out, func(a, b Problem) int { return strings.Compare(a.Object, b.Object) })
-	return out
 }
 
 func addTo[N, K comparable, V any](by map[N]map[K]V, name N, key K, value V) {

@@ -549,7 +549,7 @@ const (
 	CTFTunPeer      CTFlag = 4096  // tun_peer is set: replies go to that node by the tunnel
 	CTFTunV6        CTFlag = 8192  // tun_peer is an IPv6 address
 	CTFConflict     CTFlag = 16384 // made by the host-conflict rule; its forward key is in zone 1
-	CTFAdopted      CTFlag = 32768 // made from a mid-flow segment
+	CTFAdopted      CTFlag = 32768 // kept for entries that are made from a mid-flow segment
 )
 
 // String names the flags that are set.
@@ -1063,15 +1063,12 @@ const (
 	STSNAT         StateFlag = 2 // the source is translated too
 	STHairpin      StateFlag = 4
 	STDstLocalPod  StateFlag = 8
-	STDstLocalHost StateFlag = 16
-	STDstTunnel    StateFlag = 32
-	STDstRemote    StateFlag = 64
 	STSrcLocalHost StateFlag = 128
 	STConflict     StateFlag = 256
 	STCTHit        StateFlag = 512  // an entry exists; this end has not judged it yet
 	STNoTrack      StateFlag = 1024 // goes on without an entry
 	STICMPToStack  StateFlag = 2048
-	STAdopted      StateFlag = 4096 // mid-flow segment taken over
+	STMidFlow      StateFlag = 4096 // a segment of no known flow: policy is asked, then the kernel's stack
 	STTunSrc       StateFlag = 8192 // tun_peer holds the outer source
 	STTunV6        StateFlag = 16384
 	STSkipPeer     StateFlag = 32768
@@ -1091,15 +1088,12 @@ func (v StateFlag) String() string {
 		1:  "snat",
 		2:  "hairpin",
 		3:  "dst-local-pod",
-		4:  "dst-local-host",
-		5:  "dst-tunnel",
-		6:  "dst-remote",
 		7:  "src-local-host",
 		8:  "conflict",
 		9:  "ct-hit",
 		10: "no-track",
 		11: "icmp-to-stack",
-		12: "adopted",
+		12: "mid-flow",
 		13: "tun-src",
 		14: "tun-v6",
 		15: "skip-peer",

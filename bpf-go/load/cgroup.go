@@ -39,6 +39,7 @@ var cgroupHooks = []CgroupHook{
 	{"release6", objects.CTLBV6, "ctlb_release", ebpf.AttachCgroupInetSockRelease},
 	{"post_bind4", objects.CTLBV4, "ctlb_post_bind", ebpf.AttachCGroupInet4PostBind},
 	{"post_bind6", objects.CTLBV6, "ctlb_post_bind", ebpf.AttachCGroupInet6PostBind},
+	{"post_bind46", objects.CTLBV46, "ctlb_post_bind", ebpf.AttachCGroupInet6PostBind},
 }
 
 // CgroupHooks are all programs at connect time, in the order of their use: those that open a connection

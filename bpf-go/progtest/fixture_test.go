@@ -41,14 +41,15 @@ type step struct {
 	at         string     // the hook: "from_wep podA"
 	send       packet
 	mark       layout.Mark
-	otherMark  uint32           // bits of the mark that are not ours
-	gso        uint32           // segment size of a packet that is still to be segmented
-	outer      string           // the node that it came from by the tunnel
-	tag        bool             // it carries a VLAN tag beside the data, as devices with offload hand it up
-	cut        int              // it has this many bytes only: fewer than BPF_PROG_TEST_RUN takes
-	deny       bool             // the interface's policy denies; else it allows
-	trace      bool             // a dry run
-	ifaceFlags layout.IfaceFlag // of the interface, beside ready
+	otherMark  uint32             // bits of the mark that are not ours
+	gso        uint32             // segment size of a packet that is still to be segmented
+	outer      string             // the node that it came from by the tunnel
+	tag        bool               // it carries a VLAN tag beside the data, as devices with offload hand it up
+	cut        int                // it has this many bytes only: fewer than BPF_PROG_TEST_RUN takes
+	deny       bool               // the interface's policy denies; else it allows
+	policy     layout.PolicyIndex // the interface's policy, where it is neither
+	trace      bool               // a dry run
+	ifaceFlags layout.IfaceFlag   // of the interface, beside ready
 
 	want    verdict
 	out     *packet // as it leaves; nil: as it came
@@ -192,6 +193,9 @@ func (r *run) step(s step) {
 	}
 	if s.deny {
 		in.CB[layout.CBPolicy] = uint32(layout.PolicyDeny)
+	}
+	if s.policy != 0 {
+		in.CB[layout.CBPolicy] = uint32(s.policy)
 	}
 	if s.trace {
 		in.CB[layout.CBTrace] = 7

@@ -32,6 +32,22 @@ func leftToStack(at string, segment packet, mark layout.Mark) step {
 	return step{at: at, send: segment, want: pass, marked: mark, counted: counters{layout.CountMidflowStack}}
 }
 
+// Policies that are neither of the two that always stand: one that allows, and one whose place is empty.
+const (
+	allowing = layout.PolicyFirstFree
+	nowhere  = layout.PolicyFirstFree + 1
+)
+
+func deniedSegment(at string, segment packet) step {
+	return step{at: at, send: segment, deny: true, want: dropped, counted: counters{layout.DropPolicy}}
+}
+
+// withPolicy makes the interface's policy another, which counts what is told.
+func withPolicy(policy layout.PolicyIndex, s step, counted ...layout.Counter) step {
+	s.policy, s.counted = policy, append(s.counted, counted...)
+	return s
+}
+
 var midFlowFixtures = []fixture{
 	{
 		name:     "an unknown segment to a service is left to the stack while flows from before are adopted",
@@ -62,6 +78,40 @@ var midFlowFixtures = []fixture{
 	{
 		name:  "an unknown segment to somebody outside is always the stack's",
 		steps: []step{leftToStack("from_wep podA", tcp("podA:40000", "client:443", "A"), layout.MarkFallthrough)},
+	},
+	{
+		name: "a closed pod sends no unknown segment either",
+		steps: []step{
+			deniedSegment("from_wep podA", tcp("podA:40000", "client:443", "PA").data(70)),
+			deniedSegment("from_wep podA", tcp("podA:40000", "node1:22", "A")),
+		},
+	},
+	{
+		name: "a closed pod neither sends nor gets unknown segments while flows from before are adopted", prepare: adopting,
+		steps: []step{
+			deniedSegment("from_wep podA", tcp("podA:40000", "client:443", "PA").data(70)),
+			deniedSegment("from_wep podA", tcp("podA:40000", "podB:8080", "PA").data(70)),
+			deniedSegment("to_wep podB", tcp("client:50000", "podB:8080", "A")),
+		},
+	},
+	{
+		name: "a pod's policy is asked about its unknown segments, and then the stack",
+		steps: []step{withPolicy(allowing, leftToStack("from_wep podA", tcp("podA:40000", "client:443", "A"), layout.MarkFallthrough),
+			layout.CountPolicyAllow)},
+	},
+	{
+		name: "a policy that is not there lets no unknown segment out",
+		steps: []step{{
+			at: "from_wep podA", send: tcp("podA:40000", "client:443", "A"), policy: nowhere,
+			want: dropped, counted: counters{layout.DropNoProgram},
+		}},
+	},
+	{
+		name: "flows from before are adopted whatever a pod's policy, for nobody knows which end has opened them", prepare: adopting,
+		steps: []step{
+			withPolicy(nowhere, leftToStack("from_wep podA", tcp("podA:40000", "client:443", "A"), layout.MarkFallthrough)),
+			withPolicy(nowhere, leftToStack("to_wep podB", tcp("client:50000", "podB:8080", "A"), 0)),
+		},
 	},
 	{
 		name: "an unknown reset is dropped and never answered by another", services: oneService,

@@ -125,6 +125,9 @@ func newNode(t *testing.T) *node {
 	if err := jump.InstallPolicies(n.set, policies); err != nil {
 		t.Fatal(err)
 	}
+	if err := n.set.Policy.Set(uint32(allowing), policies.Programs[load.PolicyAllowProgram]); err != nil {
+		t.Fatal(err)
+	}
 	ready := make(chan error)
 	go n.live(ready)
 	if err := <-ready; err != nil {

@@ -98,6 +98,15 @@ var relatedFixtures = slices.Concat(
 			keep: true,
 		},
 		{
+			name: "an error about a flow that is sent to somebody else is judged as any packet",
+			steps: append(toPod.open()[:3:3],
+				step{
+					at: "from_wep podA", send: icmpError("podA", "podR", hostUnreachable, toPod.outXlated("S", clientISN, 0)), deny: true,
+					want: dropped, counted: counters{layout.DropPolicy},
+				}),
+			keep: true,
+		},
+		{
 			name: "an error about a ping goes to the pod that sent it",
 			steps: []step{
 				{

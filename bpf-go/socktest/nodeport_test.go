@@ -108,3 +108,32 @@ func TestTheHostCanNotBindANodePortInUseAndAPodCan(t *testing.T) {
 		}
 	})
 }
+
+// A socket of IPv6 that is bound to any address takes IPv4's connections, too; so does one on an IPv4-mapped address.
+func TestTheHostCanNotBindANodePortOfIPv4ByASocketOfBothFamilies(t *testing.T) {
+	n := newNode(t)
+	n.attach(allFlags)
+	n.serve(nodePortService(layout.FamilyV4, unix.IPPROTO_TCP)...)
+	bindTo := func(at unix.Sockaddr) error {
+		fd := socket(t, layout.FamilyV6, unix.SOCK_STREAM)
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0); err != nil {
+			t.Fatal(err)
+		}
+		return unix.Bind(fd, at)
+	}
+	for what, at := range map[string]unix.Sockaddr{
+		"any address": sockaddr(target("::", nodePort)), "an IPv4-mapped address": mapped("127.0.0.1", nodePort),
+		"the IPv4-mapped any address": mapped("0.0.0.0", nodePort),
+	} {
+		if err := bindTo(at); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("%s: %v, want that the address is in use", what, err)
+		}
+	}
+	for what, at := range map[string]unix.Sockaddr{
+		"an address of IPv6": sockaddr(target("::1", nodePort)), "another port": sockaddr(target("::", nodePort+1)),
+	} {
+		if err := bindTo(at); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

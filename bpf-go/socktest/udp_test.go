@@ -55,6 +55,40 @@ func TestAnUnconnectedUDPSocketSeesRepliesFromTheServices(t *testing.T) {
 	})
 }
 
+func TestServicesThatShareABackendAnswerEachInItsOwnName(t *testing.T) {
+	each(t, func(t *testing.T, n *node, f layout.Family) {
+		first, second := clusterIP(f, unix.IPPROTO_UDP), clusterIP(f, unix.IPPROTO_UDP)
+		first.backends = backends[f][:1]
+		second.id, second.addr, second.backends = 9, otherVIP[f], backends[f][:1]
+		n.serve(first, second)
+		p := packetConn(t, []string{"udp4", "udp6"}[f], "")
+		for _, addr := range []string{vip[f], otherVIP[f], vip[f], vip[f], otherVIP[f]} {
+			sendto(p, target(addr, port)).want(t, backends[f][0], target(addr, port))
+		}
+		p.Close()
+		n.wantRecords(f, 0, 0)
+	})
+}
+
+func TestASocketThatConnectsAgainAndAgainLeavesNoRecords(t *testing.T) {
+	each(t, func(t *testing.T, n *node, f layout.Family) {
+		first, second := clusterIP(f, unix.IPPROTO_UDP), clusterIP(f, unix.IPPROTO_UDP)
+		second.id, second.addr, second.backends = 9, otherVIP[f], backends[f][1:2]
+		n.serve(first, second)
+		fd := socket(t, f, unix.SOCK_DGRAM)
+		for _, addr := range []string{otherVIP[f], vip[f], vip[f], vip[f], vip[f]} {
+			if err := unix.Connect(fd, sockaddr(target(addr, port))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.wantRecords(f, 2, 2)
+		if err := unix.Close(fd); err != nil {
+			t.Fatal(err)
+		}
+		n.wantRecords(f, 0, 0)
+	})
+}
+
 func TestAUDPSocketKeepsItsBackendWhileOthersComeAndGo(t *testing.T) {
 	each(t, func(t *testing.T, n *node, f layout.Family) {
 		s := clusterIP(f, unix.IPPROTO_UDP)

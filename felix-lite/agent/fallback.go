@@ -174,6 +174,7 @@ func (a *Agent) removeFallback() {
 	a.endpoints.Reclassify()
 	if _, err := hostnat.Remove(f.handle); err != nil {
 		f.pair = pair
+		a.endpoints.Reclassify() // it may be wanted again
 		f.failed(err)
 		return
 	}
@@ -284,5 +285,7 @@ func (f *fallback) due(serving int) (time.Time, bool) {
 	if f.held() && !f.dirty {
 		return f.since.Add(chainsLimit), true
 	}
-	return f.now(), f.dirty && f.phase != fallbackOff || f.phase == fallbackLeaving || serving != f.told
+	// Routes are switched in the pass after the one that told the datapath.
+	routes := (serving != 0 && serving == f.told) != f.routes.Enabled()
+	return f.now(), f.dirty && f.phase != fallbackOff || f.phase == fallbackLeaving || serving != f.told || routes
 }

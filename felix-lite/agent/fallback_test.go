@@ -124,7 +124,7 @@ func hostFlow(t *testing.T, first *Agent) (end func(later *Agent)) {
 func TestANewPairWaitsForItsNetfilterChains(t *testing.T) {
 	now := time.Now()
 	fresh := func(phase fallbackPhase) *fallback {
-		f := &fallback{phase: phase, now: func() time.Time { return now }}
+		f := &fallback{phase: phase, now: func() time.Time { return now }, routes: hostnat.NewRoutes()}
 		f.enter(fallbackOn)
 		return f
 	}
@@ -142,6 +142,10 @@ func TestANewPairWaitsForItsNetfilterChains(t *testing.T) {
 	f.chained()
 	if f.held() {
 		t.Error("held although its chains were looked at")
+	}
+	f.told = 7
+	if at, ok := f.due(7); !ok || at.After(now) {
+		t.Errorf("the datapath knows of the pair, and routes wait for somebody else's event: %v, %t", at, ok)
 	}
 	f = fresh(fallbackOff)
 	now = now.Add(chainsLimit)
@@ -176,11 +180,15 @@ func TestHostTrafficIsLedThroughAPairThatComesBack(t *testing.T) {
 		{"all routes are deleted", "ip route flush proto 241; ip -6 route flush proto 241"},
 	} {
 		n.step(t, c.what, func(t *testing.T) {
+			before := n.globals()
 			testenv.Run(t, "sh", "-c", c.command)
 			n.untilShell("the pair", "ip -o addr show dev bpfout.cali; ip -o link show bpfin.cali; ip -o link show bpfout.cali",
 				"169.254.1.3/32", "bpfin.cali@bpfout.cali", "bpfout.cali@bpfin.cali", "!mtu 1300", "!DOWN")
 			n.untilFallback()
 			r.waitReady()
+			if after := n.globals(); after.NatoutIfindex != before.NatoutIfindex && after.RouteEpoch == before.RouteEpoch {
+				t.Errorf("flows that went by the old pair, or past it, are not resolved anew: route epoch %d", after.RouteEpoch)
+			}
 		})
 	}
 	n.step(t, "netfilter chains are made, and repaired at a resync", func(t *testing.T) {

@@ -164,7 +164,7 @@ func (a *Agent) writeGlobals() {
 	var natIn, natOut uint32
 	err := a.maps.Globals.Change(func(g *layout.Globals) {
 		own := a.nodes.Own()
-		m := a.sizes
+		m, natOutBefore := a.sizes, g.NatoutIfindex
 		natIn, natOut = a.natInterfaces(g)
 		globals{
 			tunnelIfindex: uint32(a.tunnel.ifindex), tunnelMTU: uint32(m.tunnel), podMTU: uint16(m.pod),
@@ -178,8 +178,8 @@ func (a *Agent) writeGlobals() {
 				g.AdoptionEnd = jiffies + max(1, a.clock.ToJiffies(a.cfg.AdoptionWindow))
 			}
 		}
-		if a.epochDue {
-			g.RouteEpoch++
+		if a.epochDue || g.NatoutIfindex != natOutBefore {
+			g.RouteEpoch++ // flows find their way anew
 		}
 	})
 	if err != nil {

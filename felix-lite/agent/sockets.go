@@ -3,9 +3,14 @@
 package agent
 
 import (
+	"errors"
+	"strings"
+
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints/files"
+	"github.com/felix-lite/felix-lite/felix-lite/hostnat"
 	"github.com/felix-lite/felix-lite/felix-lite/socketlb"
 	"github.com/felix-lite/felix-lite/internal/statefile"
+	"github.com/felix-lite/felix-lite/routetable"
 )
 
 // prepareSockets makes the manager of the programs at connect time.
@@ -30,14 +35,23 @@ func (a *Agent) onFiles(b files.Batch) {
 // because it is not at connect time. known is false as long as the self-test has not told.
 func (a *Agent) fallbackNeeded() (needed, known bool) { return a.sockets.FallbackNeeded() }
 
-// fallbackServes reports whether it is: the pair is known to the datapath, and the kernel has all routes into it.
-func (a *Agent) fallbackServes() bool {
+// fallbackServes reports whether it is: the pair is known to the datapath, and the kernel has the routes into it.
+func (a *Agent) fallbackServes() bool { return a.fallbackWaits() == "" }
+
+// fallbackWaits says what is missing until the fallback serves; empty if nothing is. An address that somebody else
+// routes is his to serve: no waiting would change that.
+func (a *Agent) fallbackWaits() string {
 	out := a.serving()
 	if out == 0 || out != a.fallback.told || !a.fallback.routes.Enabled() || !a.pruning {
-		return false
+		return "the pair for host traffic is not in use yet"
 	}
-	routes, neighbours := a.kernel.Counts()
-	return routes.Pending+routes.Failed+neighbours.Pending+neighbours.Failed == 0
+	for p := range a.kernel.Open() {
+		ours := a.fallback.routes.Has(p.Dst) || p.Interface == hostnat.InName
+		if ours && !errors.Is(p.Status.Err, routetable.ErrConflict) {
+			return p.Object + " is not in the kernel yet"
+		}
+	}
+	return ""
 }
 
 // socketsCondition does not hold where sockets should be balanced at connect time and are not, as long as host traffic is
@@ -46,6 +60,11 @@ func (a *Agent) socketsCondition() Condition {
 	c := Condition{Name: "socketLB", OK: true}
 	if err := a.sockets.Problem(); err != nil {
 		c.Message = err.Error()
+	}
+	if leaving := a.sockets.State().Leaving; len(leaving) > 0 && c.Message == "" {
+		if why := a.fallbackWaits(); why != "" {
+			c.Message = "programs of an earlier run stay on " + strings.Join(leaving, ", ") + ": " + why
+		}
 	}
 	if needed, known := a.sockets.FallbackNeeded(); a.sockets.Plan().Balances() && a.sockets.Broken() && needed && known {
 		c.OK = a.fallbackServes()

@@ -106,12 +106,13 @@ func TestChainsAreMadeAndNothingIsWrittenTwice(t *testing.T) {
 		got := n.saved(b)
 		for _, line := range []string{
 			"-A PREROUTING -j FELIX-LITE-PREROUTING", "-A FELIX-LITE-PREROUTING -i bpfout.cali -j CT --notrack",
-			"-A FELIX-LITE-PREROUTING -i bpfin.cali -j CT --notrack", "-A FELIX-LITE-OUTPUT -o bpfin.cali -j CT --notrack",
+			"-A FELIX-LITE-PREROUTING -i bpfin.cali -j CT --notrack", "-A FELIX-LITE-OUTPUT -o bpfin.cali -m conntrack --ctstate INVALID -j ACCEPT",
 			"-A FORWARD -j FELIX-LITE-FORWARD", "-A FELIX-LITE-FORWARD -i bpfout.cali -o bpfin.cali -j DROP",
+			"-A FELIX-LITE-FORWARD -m mark --mark 0x5000000/0x1ff00000 -j RETURN",
 			"-A FELIX-LITE-FORWARD -m mark --mark 0x1000000/0x1000000 -j ACCEPT", "-A FELIX-LITE-FORWARD -o cali+ -j ACCEPT",
 			"-A FELIX-LITE-OUTPUT -o lo -m conntrack --ctstate INVALID -j ACCEPT", "-A INPUT -j FELIX-LITE-INPUT", "-A FELIX-LITE-INPUT -i bpfout.cali -m mark --mark 0x1000000/0x1000000 -j ACCEPT",
 			"-A FELIX-LITE-INPUT -i lo -m mark --mark 0x1000000/0x1000000 -j ACCEPT",
-			"-A POSTROUTING -j FELIX-LITE-POSTROUTING", "-A FELIX-LITE-POSTROUTING -m mark ! --mark 0x1800000/0x1ff00000 -j RETURN",
+			"-A POSTROUTING -j FELIX-LITE-POSTROUTING", "-A FELIX-LITE-POSTROUTING -o bpfin.cali -j ACCEPT", "-A FELIX-LITE-POSTROUTING -m mark ! --mark 0x1800000/0x1ff00000 -j RETURN",
 			"-A FELIX-LITE-POSTROUTING -o vxlan.calico -j RETURN", "-A FELIX-LITE-POSTROUTING -o cali+ -j RETURN",
 			"-A FELIX-LITE-POSTROUTING -j MASQUERADE --random-fully",
 		} {

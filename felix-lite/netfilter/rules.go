@@ -19,7 +19,7 @@ const (
 	Forward     = "FELIX-LITE-FORWARD"     // filter: what the datapath has judged, or will
 	Input       = "FELIX-LITE-INPUT"       // filter: answers to this host by bpfin.cali and bpfout.cali
 	Prerouting  = "FELIX-LITE-PREROUTING"  // raw: what comes in by the pair is not tracked
-	Output      = "FELIX-LITE-OUTPUT"      // raw: what goes out by it neither; filter: this host's connections to its own NodePorts
+	Output      = "FELIX-LITE-OUTPUT"      // filter: this host's connections of which conntrack sees one direction only
 )
 
 // Spec is what the chains depend on. It must not be changed once it was handed over.
@@ -57,12 +57,11 @@ type Chain struct {
 var places = []Chain{
 	{Table: "raw", Name: Prerouting, Parent: "PREROUTING",
 		Without: "a firewall on this node that drops what conntrack calls INVALID may drop host traffic to services"},
-	{Table: "raw", Name: Output, Parent: "OUTPUT",
-		Without: "a firewall on this node that drops what conntrack calls INVALID may drop host traffic to services"},
+	{Table: "raw", Name: Output, Parent: "OUTPUT"}, // of earlier builds
 	{Table: "filter", Name: Forward, Parent: "FORWARD"},
 	{Table: "filter", Name: Input, Parent: "INPUT"},
 	{Table: "filter", Name: Output, Parent: "OUTPUT",
-		Without: "a firewall on this node that drops what conntrack calls INVALID on its way out may drop host traffic to its own NodePorts"},
+		Without: "a firewall on this node that drops what conntrack calls INVALID on its way out may drop host traffic to services"},
 	{Table: "nat", Name: Postrouting, Parent: "POSTROUTING"},
 }
 
@@ -81,19 +80,17 @@ func Rules(s Spec, f model.Family, randomFully bool) []Chain {
 		}
 		switch c.id() {
 		case "raw " + Prerouting:
-			c.Rules = notrack("-i")
+			c.Rules = notrack()
 		case "raw " + Output:
-			c.Rules = notrack("-o")
+			continue
 		case "filter " + Forward:
 			c.Rules = s.forward(f)
 		case "filter " + Input:
 			c.Rules = s.input()
 		case "filter " + Output:
-			// What to_lo leads from lo into the pair gets its answers from there. Conntrack saw it go out by lo, sees no answer, and
-			// calls the second segment INVALID.
-			c.Rules = []string{"-o lo -m conntrack --ctstate INVALID -j ACCEPT"}
+			c.Rules = invalid()
 		case "nat " + Postrouting:
-			if !s.Masquerade {
+			if !s.Masquerade && !s.Pair {
 				continue
 			}
 			c.Rules = s.postrouting(f, randomFully)
@@ -103,12 +100,23 @@ func Rules(s Spec, f model.Family, randomFully bool) []Chain {
 	return out
 }
 
-// notrack keeps the kernel's conntrack away from the pair. It would see only one direction of host traffic to a service there,
-// and call the second segment INVALID.
-func notrack(direction string) []string {
+// notrack keeps the kernel's conntrack away from what comes in by the pair: of a connection to a backend it would see one
+// direction only, and call the second segment INVALID.
+func notrack() []string {
 	var out []string
 	for _, name := range []string{interfaces.NATInName, interfaces.NATOutName} {
-		out = append(out, direction+" "+name+" -j CT --notrack")
+		out = append(out, "-i "+name+" -j CT --notrack")
+	}
+	return out
+}
+
+// invalid accepts what this host sends to a service by the pair, or by lo and from there by the pair. The answers are not
+// tracked, so conntrack calls all but the first segment INVALID. That what goes out is tracked at all is for connections
+// that are older than the pair, and for those that another's rules serve: their translation is conntrack's.
+func invalid() []string {
+	var out []string
+	for _, name := range []string{"lo", interfaces.NATInName} {
+		out = append(out, "-o "+name+" -m conntrack --ctstate INVALID -j ACCEPT")
 	}
 	return out
 }
@@ -120,7 +128,8 @@ func (s Spec) forward(f model.Family) []string {
 	if s.Pair {
 		out = append(out, "-i "+interfaces.NATOutName+" -o "+interfaces.NATInName+" -j DROP")
 	}
-	out = append(out, s.mark(layout.MarkSeen, layout.MarkSeen)+" -j ACCEPT")
+	// Segments of no known flow carry the bit of SEEN, too: those are the firewall's.
+	out = append(out, s.mark(layout.MarkFallthrough, layout.MarkBits)+" -j RETURN", s.mark(layout.MarkSeen, layout.MarkSeen)+" -j ACCEPT")
 	for _, match := range s.toWorkloads(f) {
 		out = append(out, match+" -j ACCEPT")
 	}
@@ -137,16 +146,17 @@ func (s Spec) input() []string {
 	}
 }
 
-// postrouting masquerades what carries the mark and really leaves: not by an interface of ours.
+// postrouting masquerades what carries the mark and really leaves: not by an interface of ours. What goes out by the pair
+// is nobody's to masquerade.
 func (s Spec) postrouting(f model.Family, randomFully bool) []string {
-	out := []string{s.unmarked() + " -j RETURN"}
-	ours := []string{interfaces.TunnelName}
+	var out []string
 	if s.Pair {
-		ours = append(ours, interfaces.NATInName, interfaces.NATOutName)
+		out = append(out, "-o "+interfaces.NATInName+" -j ACCEPT")
 	}
-	for _, name := range ours {
-		out = append(out, "-o "+name+" -j RETURN")
+	if !s.Masquerade {
+		return out
 	}
+	out = append(out, s.unmarked()+" -j RETURN", "-o "+interfaces.TunnelName+" -j RETURN")
 	for _, match := range s.toWorkloads(f) {
 		out = append(out, match+" -j RETURN")
 	}

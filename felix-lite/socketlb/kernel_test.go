@@ -142,7 +142,7 @@ func TestTheSelfTestInASiblingCgroupPassesAndNoFallbackIsNeeded(t *testing.T) {
 		t.Errorf("needed %v, known %v, problem %v", needed, known, m.Problem())
 	}
 	h.wantHooks("Enabled", allHooks()...)
-	if s := m.State(); s.SelfTest != "passed" || len(s.Hooks) != 15 || s.Cgroup != h.cgroup || s.Fallback {
+	if s := m.State(); s.SelfTest != "passed" || len(s.Hooks) != 16 || s.Cgroup != h.cgroup || s.Fallback {
 		t.Errorf("state %+v", s)
 	}
 	left, _ := filepath.Glob(filepath.Join(h.cgroup, "*", "cgroup.procs"))
@@ -221,7 +221,7 @@ func TestHiddenHooksAreNotAttached(t *testing.T) {
 	h := newHost(t)
 	m := h.manager(Enabled, features.CTLBSendmsg, features.CTLBGetpeername, features.SetRetval)
 	h.settle(m, false)
-	h.wantHooks("hidden", "connect4", "connect6", "connect46", "release4", "release6", "post_bind4", "post_bind6")
+	h.wantHooks("hidden", "connect4", "connect6", "connect46", "release4", "release6", "post_bind4", "post_bind6", "post_bind46")
 	if needed, _ := m.FallbackNeeded(); !needed {
 		t.Error("no fallback")
 	}

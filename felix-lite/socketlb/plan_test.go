@@ -15,7 +15,7 @@ import (
 
 var (
 	udpHooks   = []string{"sendmsg4", "sendmsg6", "recvmsg4", "recvmsg6", "recvmsg46"}
-	tcpHooks   = []string{"connect4", "connect6", "connect46", "getpeername4", "getpeername6", "getpeername46", "release4", "release6", "post_bind4", "post_bind6"}
+	tcpHooks   = []string{"connect4", "connect6", "connect46", "getpeername4", "getpeername6", "getpeername46", "release4", "release6", "post_bind4", "post_bind6", "post_bind46"}
 	everything = layout.CTLBUDP | layout.CTLBSetRetval | layout.CTLBNetNSCookie
 )
 

@@ -145,10 +145,17 @@ func randomHistory(seed uint64) error {
 	return nil
 }
 
-// checkCounts compares the counts that are kept with counted ones.
+// checkCounts compares the counts and the open keys that are kept with counted ones.
 func checkCounts(table *Table[string, int]) error {
 	var want Counts
+	open := map[string]int{}
+	for key := range table.Open() {
+		open[key]++
+	}
 	for _, r := range table.records {
+		if n := open[r.key]; n > 1 || (n == 1) != (r.status.Phase != Done) {
+			return fmt.Errorf("key %s is %s and %d times among the open ones", r.key, r.status.Phase, n)
+		}
 		if r.wanted {
 			want.Desired++
 		}

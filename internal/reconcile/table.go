@@ -154,6 +154,28 @@ func (t *Table[K, V]) All() iter.Seq2[K, Status] {
 	}
 }
 
+// Open ranges over the keys that are not as desired, in no order, at a cost of those. The table must not be changed
+// meanwhile.
+func (t *Table[K, V]) Open() iter.Seq2[K, Status] {
+	return func(yield func(K, Status) bool) {
+		for _, q := range []struct {
+			places []place[K, V]
+			seq    func(*record[K, V]) *uint64
+		}{{t.updates.places, seqUpdates[K, V]}, {t.deletes.places, seqDeletes[K, V]}} {
+			for _, p := range q.places {
+				if p.r != nil && *q.seq(p.r) == p.seq && !yield(p.r.key, p.r.status) {
+					return
+				}
+			}
+		}
+		for _, r := range t.retries {
+			if !yield(r.key, r.status) {
+				return
+			}
+		}
+	}
+}
+
 // Counts of the table now.
 func (t *Table[K, V]) Counts() Counts { return t.counts }
 
