@@ -4,6 +4,7 @@
 #ifndef FELIX_TCP_H
 #define FELIX_TCP_H
 
+#include "balance.h"
 #include "conntrack.h"
 
 /* Follows the sequence space of the leg that sent the packet. */
@@ -102,16 +103,26 @@ INLINE void ct_leg_scale(struct cali_ct_leg *l, __u8 scale)
 	l->flags |= CALI_LEG_SCALE;
 }
 
+/* Whether an entry leads to a backend that the service does not have any more. */
+INLINE bool ct_backend_gone(const struct cali_ct_value *v)
+{
+	return v->type == CALI_CT_NAT_FWD && v->svc_id &&
+	       !be_lookup(v->svc_id, CALI_BE_BY_ID | (v->backend_id & 0x3fffffff));
+}
+
 /* Whether a SYN begins another connection by the numbers of an entry: that one is over, or has got no answer
- * yet and this is not its SYN sent again. (A SYN with data may be sent again without.) A port that was used
- * in vain to reach a backend which has gone must not lead there for as long as the entry lives. */
+ * yet and this is not its SYN sent again. (A SYN with data may be sent again without.) Where the backend has
+ * gone, another SYN begins anew however far the old connection had come, and so does one sent again that has
+ * got no answer: a port must not lead to nobody for as long as the entry lives. */
 INLINE bool ct_begins_anew(const struct cali_ct_value *v, __u32 leg, const struct pkt *p)
 {
+	bool another = v->leg[0].end - 1 - p->tcp_seq > 0xffff, unanswered = v->tcp_state == CALI_CT_NEW;
+
 	if ((p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN)
 		return false;
 	if (v->tcp_state >= CALI_CT_CLOSED)
 		return true;
-	return !leg && v->tcp_state == CALI_CT_NEW && v->leg[0].end - 1 - p->tcp_seq > 0xffff;
+	return !leg && ((another && unanswered) || ((another || unanswered) && ct_backend_gone(v)));
 }
 
 /* SYN, FIN and RST: the packets that change a flow's state, in both entries. Returns false when the

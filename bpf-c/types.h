@@ -172,7 +172,7 @@ struct cali_fe_value {
 enum cali_be_list {
 	CALI_BE_CLUSTER = 0,
 	CALI_BE_LOCAL = 0x80000000,
-	CALI_BE_BY_ID = 0x40000000, /* by backend id: services with affinity, UDP ones */
+	CALI_BE_BY_ID = 0x40000000, /* by backend id: is what was chosen before still there? */
 };
 
 struct cali_be_key {

@@ -53,7 +53,7 @@ type BEList uint32
 const (
 	BECluster BEList = 0
 	BELocal   BEList = 2147483648
-	BEByID    BEList = 1073741824 // by backend id: services with affinity, UDP ones
+	BEByID    BEList = 1073741824 // by backend id: is what was chosen before still there?
 )
 
 // String names the value.

@@ -78,7 +78,7 @@ func (r *run) addService(s service) error {
 			return err
 		}
 	}
-	if s.affinity > 0 {
+	if !s.missing {
 		for end, id := range ids {
 			var in layout.BEFlag
 			if slices.Contains(s.cluster, end) {

@@ -21,6 +21,33 @@ var direct = routeTo("podR", func(*run) maps.Route {
 // hairpin is podA asking a service whose backend it is.
 var hairpin = flow{client: "podA:40000", asked: "vip:80", backend: "podA:8080", shown: "node1:40000"}
 
+// remoteOpen opens a connection to a service whose backend is on another node.
+var remoteOpen = steps{
+	{
+		at: "from_wep podA", send: toRemote.out("S", clientISN, 0),
+		want: redirect, out: becomes(toRemote.outXlated("S", clientISN, 0)), marked: layout.MarkBypass,
+		counted: plus(newService, layout.CountRedirectTunnel),
+	},
+	{
+		at: "from_tunnel", outer: "node2", send: toRemote.in("SA", serverISN, 1001),
+		want: redirect, out: becomes(toRemote.inXlated("SA", serverISN, 1001)),
+		counted: plus(viaPeer, layout.CountUnnat),
+	},
+	{
+		at: "from_wep podA", send: toRemote.out("A", 1001, 5001),
+		want: redirect, out: becomes(toRemote.outXlated("A", 1001, 5001)), marked: layout.MarkBypass,
+		counted: counters{layout.CountPromoted, layout.CountDNAT, layout.CountRedirectTunnel},
+	},
+}
+
+// goneFor takes a service's only backend away, and gives it another.
+func goneFor(gone, next string) func(*run) {
+	return func(r *run) {
+		forgetBackend(gone)(r)
+		svc("vip:80", protoTCP, next).replaces()(r)
+	}
+}
+
 var serviceFixtures = []fixture{
 	{
 		name:     "a pod's connection to a service with its backend on the node goes straight from pod to pod",
@@ -76,28 +103,11 @@ var serviceFixtures = []fixture{
 	{
 		name:     "a backend of another node is reached through the tunnel, and its answer comes back by it",
 		services: []service{svc("vip:80", protoTCP, "podR:8080")},
-		steps: []step{
-			{
-				at: "from_wep podA", send: toRemote.out("S", clientISN, 0),
-				want: redirect, out: becomes(toRemote.outXlated("S", clientISN, 0)), marked: layout.MarkBypass,
-				counted: plus(newService, layout.CountRedirectTunnel),
-			},
-			{
-				at: "from_tunnel", outer: "node2", send: toRemote.in("SA", serverISN, 1001),
-				want: redirect, out: becomes(toRemote.inXlated("SA", serverISN, 1001)),
-				counted: plus(viaPeer, layout.CountUnnat),
-			},
-			{
-				at: "from_wep podA", send: toRemote.out("A", 1001, 5001),
-				want: redirect, out: becomes(toRemote.outXlated("A", 1001, 5001)), marked: layout.MarkBypass,
-				counted: counters{layout.CountPromoted, layout.CountDNAT, layout.CountRedirectTunnel},
-			},
-			{
-				at: "from_tunnel", outer: "node2", send: toRemote.in("PA", 5001, 1001),
-				want: redirect, out: becomes(toRemote.inXlated("PA", 5001, 1001)),
-				counted: plus(viaPeer, layout.CountUnnat, layout.CountFastPath),
-			},
-		},
+		steps: append(slices.Clone(remoteOpen), step{
+			at: "from_tunnel", outer: "node2", send: toRemote.in("PA", 5001, 1001),
+			want: redirect, out: becomes(toRemote.inXlated("PA", 5001, 1001)),
+			counted: plus(viaPeer, layout.CountUnnat, layout.CountFastPath),
+		}),
 		entries: []string{
 			"tcp podA:40000 > podR:8080 => vip:80 > podA:40000 | nat-rev established | 1/2 packets | tunnel, peer podA | approved-0 approved-1",
 			"tcp podA:40000 > vip:80 => podA:40000 > podR:8080 | nat-fwd established | 2/0 packets | tunnel, peer podA | approved-0 approved-1",
@@ -227,6 +237,61 @@ var serviceFixtures = []fixture{
 			"tcp podA:40000 > podB:8080 => vip:80 > podA:40000 | nat-rev new half-open | 1/0 packets | peer podB, peer podA | approved-0",
 			"tcp podA:40000 > vip:80 => podA:40000 > podB:8080 | nat-fwd new half-open | 1/0 packets | peer podB, peer podA | approved-0",
 		},
+	},
+	{
+		name:     "a SYN that nobody has answered is balanced anew when it is sent again and its backend has gone",
+		services: []service{svc("vip:80", protoTCP, "podR:8080")},
+		steps: []step{
+			remoteOpen[0],
+			{
+				before: goneFor("podR:8080", "podB:8080"),
+				at:     "from_wep podA", send: toService.out("S", clientISN, 0),
+				want: redirect, out: becomes(toService.outXlated("S", clientISN, 0)), marked: layout.MarkSeen,
+				counted: plus(plus(newService, viaVeth...), layout.CountReopened),
+			},
+		},
+		keep: true,
+	},
+	{
+		name:     "another connection by the port of an open one is balanced anew when the backend has gone",
+		services: []service{svc("vip:80", protoTCP, "podR:8080")},
+		steps: append(slices.Clone(remoteOpen), step{
+			before: goneFor("podR:8080", "podB:8080"),
+			at:     "from_wep podA", send: toService.out("S", 9_000_000, 0),
+			want: redirect, out: becomes(toService.outXlated("S", 9_000_000, 0)), marked: layout.MarkSeen,
+			counted: plus(plus(newService, viaVeth...), layout.CountReopened),
+		}),
+		entries: []string{
+			"tcp podA:40000 > podB:8080 => vip:80 > podA:40000 | nat-rev new half-open | 1/0 packets | peer podB, peer podA | approved-0",
+			"tcp podA:40000 > vip:80 => podA:40000 > podB:8080 | nat-fwd new half-open | 1/0 packets | peer podB, peer podA | approved-0",
+		},
+	},
+	{
+		name:     "an open connection goes on with a backend that the service does not have any more",
+		services: []service{svc("vip:80", protoTCP, "podR:8080")},
+		steps: append(slices.Clone(remoteOpen),
+			step{
+				before: goneFor("podR:8080", "podB:8080"),
+				at:     "from_wep podA", send: toRemote.out("PA", 1001, 5001),
+				want: redirect, out: becomes(toRemote.outXlated("PA", 1001, 5001)), marked: layout.MarkBypass,
+				counted: counters{layout.CountFastPath, layout.CountDNAT, layout.CountRedirectTunnel},
+			},
+			step{ // as it was sent before the answer came
+				at: "from_wep podA", send: toRemote.out("S", clientISN, 0),
+				want: redirect, out: becomes(toRemote.outXlated("S", clientISN, 0)), marked: layout.MarkBypass,
+				counted: counters{layout.CountDNAT, layout.CountRedirectTunnel},
+			}),
+		keep: true,
+	},
+	{
+		name:     "a SYN by the port of an open connection is the backend's to answer while the service has it",
+		services: []service{svc("vip:80", protoTCP, "podR:8080")},
+		steps: append(slices.Clone(remoteOpen), step{
+			at: "from_wep podA", send: toRemote.out("S", 9_000_000, 0),
+			want: redirect, out: becomes(toRemote.outXlated("S", 9_000_000, 0)), marked: layout.MarkBypass,
+			counted: counters{layout.CountDNAT, layout.CountRedirectTunnel},
+		}),
+		keep: true,
 	},
 	{
 		name:     "a frontend that counts backends which are not there drops and says so",

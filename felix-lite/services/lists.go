@@ -5,8 +5,6 @@ package services
 import (
 	"net/netip"
 	"slices"
-
-	"github.com/felix-lite/felix-lite/felix-lite/model"
 )
 
 // scratch is memory that the comparison of lists uses again and again.
@@ -40,7 +38,7 @@ func (c *Calculator) updateLists(t *table, p *port) {
 	}
 	p.cluster = c.replaceList(t, p.id, ClusterList, p.cluster, cluster)
 	p.local = c.replaceList(t, p.id, LocalList, p.local, local)
-	c.replaceByID(t, p, cluster, local, active && p.findsByID())
+	c.replaceByID(t, p, cluster, local, active)
 
 	now := portState{id: p.id, affinity: affinity, clusterCount: uint32(len(p.cluster)), localCount: uint32(len(p.local))}
 	if !active {
@@ -159,12 +157,9 @@ func (c *Calculator) replaceList(t *table, id, list uint32, cur, want []BackendV
 	return cur
 }
 
-// findsByID tells whether the port's backends are also found by their ids: what has chosen one before
-// asks so whether it is still usable. Clients with affinity do, and so do UDP sockets, which keep their
-// backend from one datagram to the next.
-func (p *port) findsByID() bool { return p.affinity > 0 || p.proto == model.UDP }
-
-// replaceByID does the same for the entries by id.
+// replaceByID does the same for the entries by id: what has chosen a backend before asks so whether it is still usable.
+// Clients with affinity do, UDP sockets, which keep their backend from one datagram to the next, and a TCP flow's
+// entry when a SYN comes.
 func (c *Calculator) replaceByID(t *table, p *port, cluster, local []BackendValue, wanted bool) {
 	if !wanted && p.byID == nil {
 		return

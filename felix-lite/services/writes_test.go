@@ -39,14 +39,14 @@ func TestOneEndpointMoreOrLessCostsThreeBackendWritesAndTheFrontends(t *testing.
 		deletes       int
 		frontends     int
 	}{
-		"one more":                              {nil, endpoints(5), endpoints(6), 1, 0, 1},
+		"one more":                              {nil, endpoints(5), endpoints(6), 2, 0, 1},
 		"one more, with affinity and two lists": {sticky, endpoints(5), endpoints(6), 3, 0, 4},
-		"the last one less":                     {nil, endpoints(6), endpoints(5), 0, 1, 1},
-		"one less from the middle":              {nil, endpoints(6), append(endpoints(2), endpoints(6)[3:]...), 1, 1, 1},
+		"the last one less":                     {nil, endpoints(6), endpoints(5), 0, 2, 1},
+		"one less from the middle":              {nil, endpoints(6), append(endpoints(2), endpoints(6)[3:]...), 1, 2, 1},
 		"one less from the middle, with affinity and two lists": {
 			sticky, endpoints(6), append(endpoints(2), endpoints(6)[3:]...), 2, 3, 4,
 		},
-		"one replaced by another": {nil, endpoints(3), append(endpoints(2), "10.65.0.9@n1"), 1, 0, 0},
+		"one replaced by another": {nil, endpoints(3), append(endpoints(2), "10.65.0.9@n1"), 2, 1, 0},
 		"one that starts to terminate": {
 			sticky, endpoints(3), append(endpoints(2), "10.65.0.3@n0 terminating"), 0, 3, 4,
 		},
@@ -113,27 +113,23 @@ func TestByIDEntriesSayWhichListsTheBackendIsIn(t *testing.T) {
 	if want := map[string]uint32{"10.65.0.1": InCluster | InLocal, "10.65.0.2": InCluster}; !maps.Equal(flags, want) {
 		t.Errorf("flags %v, want %v", flags, want)
 	}
-	f.set(web(func(s *model.Service) { sticky(s); s.SessionAffinity = model.AffinityNone }))
-	for k := range f.maps.backends {
-		if k.Ordinal&ByIDList != 0 {
-			t.Errorf("%v is left without affinity", k)
-		}
-	}
 }
 
-func TestBackendsOfAUDPPortAreFoundByIDWithoutAffinity(t *testing.T) {
-	f := newFixture(t)
-	endpoints := slice("a", "10.65.0.1@n0", "10.65.0.2@n1")
-	endpoints.Ports[0].Protocol = model.UDP
-	f.set(web(udp), endpoints)
-	found := map[string]uint32{}
-	for k, v := range f.maps.backends {
-		if k.Ordinal == ByIDList|v.ID {
-			found[v.Addr.String()] = v.Flags
+func TestBackendsAreFoundByIDWhateverTheProtocolAndWithoutAffinity(t *testing.T) {
+	for _, proto := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		f := newFixture(t)
+		endpoints := slice("a", "10.65.0.1@n0", "10.65.0.2@n1")
+		endpoints.Ports[0].Protocol = proto
+		f.set(web(func(s *model.Service) { s.Ports[0].Protocol = proto }), endpoints)
+		found := map[string]uint32{}
+		for k, v := range f.maps.backends {
+			if k.Ordinal == ByIDList|v.ID {
+				found[v.Addr.String()] = v.Flags
+			}
 		}
-	}
-	if want := map[string]uint32{"10.65.0.1": InCluster, "10.65.0.2": InCluster}; !maps.Equal(found, want) {
-		t.Errorf("by id: %v, want %v", found, want)
+		if want := map[string]uint32{"10.65.0.1": InCluster, "10.65.0.2": InCluster}; !maps.Equal(found, want) {
+			t.Errorf("%s: by id: %v, want %v", proto, found, want)
+		}
 	}
 }
 
@@ -207,7 +203,7 @@ func TestNothingIsEmittedBeforeTheSourcesAreInSync(t *testing.T) {
 			t.Fatalf("%+v", d)
 		}
 	}
-	if d := c.Synced(); len(d.Backends) != 3 || len(d.Frontends) != 1 {
+	if d := c.Synced(); len(d.Backends) != 6 || len(d.Frontends) != 1 {
 		t.Errorf("%+v", d)
 	}
 }
