@@ -105,7 +105,8 @@ func parseRoute(b []byte) (routeMsg, bool) {
 	}
 	m := routeMsg{protocol: protocol}
 	m.value.onlink = flags&unix.RTNH_F_ONLINK != 0
-	m.value.other = typ != unix.RTN_UNICAST || b[2] != 0 || b[3] != 0
+	m.value.nothing = typ == unix.RTN_UNREACHABLE
+	m.value.other = typ != unix.RTN_UNICAST && !m.value.nothing || b[2] != 0 || b[3] != 0
 	dst := netip.IPv4Unspecified()
 	if family == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()
@@ -142,7 +143,7 @@ func parseRoute(b []byte) (routeMsg, bool) {
 		return routeMsg{}, false
 	}
 	wantScope := uint8(unix.RT_SCOPE_UNIVERSE)
-	if family == unix.AF_INET && !m.value.gateway.IsValid() {
+	if family == unix.AF_INET && !m.value.gateway.IsValid() && !m.value.nothing {
 		wantScope = unix.RT_SCOPE_LINK
 	}
 	m.value.other = m.value.other || scope != wantScope

@@ -24,6 +24,9 @@ type routeKey struct {
 	metric uint32
 }
 
+// lastMetric is that of routes which say that there is nothing: any other route of the prefix goes before.
+const lastMetric = 1<<32 - 1
+
 func keyOf(dst netip.Prefix) routeKey {
 	if dst.Addr().Is4() {
 		return routeKey{dst, 0}
@@ -31,7 +34,12 @@ func keyOf(dst netip.Prefix) routeKey {
 	return routeKey{dst, metric6}
 }
 
-func keyOfRoute(r Route) routeKey { return keyOf(r.Dst) }
+func keyOfRoute(r Route) routeKey {
+	if r.Unreachable {
+		return routeKey{r.Dst, lastMetric}
+	}
+	return keyOf(r.Dst)
+}
 
 // anyInterface in a desired route leaves the interface to the kernel.
 const anyInterface = -1
@@ -43,6 +51,7 @@ type routeValue struct {
 	onlink  bool
 	source  netip.Addr // of packets that this host sends; invalid: the kernel chooses
 	mtu     uint32     // 0: the interface's
+	nothing bool       // it says that there is nothing
 	other   bool       // has something that we never set: another type, several next hops, other metrics
 }
 
@@ -56,7 +65,8 @@ func (have routeValue) satisfies(want routeValue) bool {
 
 // resolve finds the interface of a desired route.
 func (r *RouteTable) resolve(route Route) routeValue {
-	v := routeValue{ifindex: anyInterface, gateway: route.Gateway, onlink: route.Onlink, source: route.Source, mtu: route.MTU}
+	v := routeValue{ifindex: anyInterface, gateway: route.Gateway, onlink: route.Onlink, source: route.Source, mtu: route.MTU,
+		nothing: route.Unreachable}
 	if route.Interface != "" {
 		v.ifindex = r.links.index(route.Interface)
 	}
@@ -184,7 +194,9 @@ func (o routeOps) message(k routeKey, v routeValue) *netlink.Route {
 		Protocol: netlink.RouteProtocol(o.r.opts.Protocol), Scope: netlink.SCOPE_UNIVERSE,
 		LinkIndex: max(v.ifindex, 0),
 	}
-	if v.gateway.IsValid() {
+	if v.nothing {
+		m.Type = unix.RTN_UNREACHABLE
+	} else if v.gateway.IsValid() {
 		m.Gw = v.gateway.AsSlice()
 	} else if k.dst.Addr().Is4() {
 		m.Scope = netlink.SCOPE_LINK

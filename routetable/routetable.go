@@ -58,11 +58,17 @@ type Route struct {
 	Source netip.Addr
 	// MTU of the route; 0: the interface's.
 	MTU uint32
+	// Unreachable: there is nothing at Dst but what other routes say, be they somebody else's. It has neither interface nor
+	// gateway.
+	Unreachable bool
 }
 
 // String is the route as `ip route` would say it.
 func (r Route) String() string {
 	var b strings.Builder
+	if r.Unreachable {
+		b.WriteString("unreachable ")
+	}
 	b.WriteString(r.Dst.String())
 	if r.Gateway.IsValid() {
 		fmt.Fprintf(&b, " via %s", r.Gateway)
@@ -91,7 +97,9 @@ func (r Route) check() error {
 		return fmt.Errorf("route %s: gateway is of another family", r)
 	case r.Source.IsValid() && (r.Source.Is4() != r.Dst.Addr().Is4() || r.Source.Zone() != ""):
 		return fmt.Errorf("route %s: source is of another family", r)
-	case r.Interface == "" && !r.Gateway.IsValid():
+	case r.Unreachable && (r.Interface != "" || r.Gateway.IsValid() || r.Source.IsValid() || r.MTU != 0):
+		return fmt.Errorf("route %s: what is unreachable is so by nothing", r)
+	case !r.Unreachable && r.Interface == "" && !r.Gateway.IsValid():
 		return fmt.Errorf("route %s: neither interface nor gateway", r)
 	case r.Onlink && (r.Interface == "" || !r.Gateway.IsValid()):
 		return fmt.Errorf("route %s: onlink needs interface and gateway", r)
@@ -215,6 +223,9 @@ func (r *RouteTable) SetRoute(route Route) error {
 	}
 	if old, ok := r.desired[route.Dst]; ok {
 		r.forget(old)
+		if keyOfRoute(old) != keyOfRoute(route) {
+			r.routes.Delete(keyOfRoute(old))
+		}
 	}
 	r.desired[route.Dst] = route
 	addTo(r.routesBy, route.Interface, route.Dst, route)
@@ -362,6 +373,9 @@ func (r *RouteTable) Counts() (routes, neighbours reconcile.Counts) {
 
 // RouteStatus tells how our route to dst stands.
 func (r *RouteTable) RouteStatus(dst netip.Prefix) (reconcile.Status, bool) {
+	if route, ok := r.desired[dst]; ok {
+		return r.routes.Status(keyOfRoute(route))
+	}
 	return r.routes.Status(keyOf(dst))
 }
 

@@ -387,3 +387,51 @@ func TestLostEventsAreMadeGoodByReadingEverything(t *testing.T) {
 		t.Fatalf("got %+v, want the route written again", res)
 	}
 }
+
+// What is unreachable is so only where nobody else has a route, and turns into another route and back without being left.
+func TestAnUnreachableRangeGivesWayToAnyOtherRoute(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			l := newLab(t)
+			l.r.AllowPrune()
+			l.veth("cali1")
+			l.veth("eth1")
+			nothing := Route{Dst: netip.MustParsePrefix(f.cidr), Unreachable: true}
+			l.setRoute(nothing)
+			l.until("written", func() bool { return l.routeDone(f.cidr) })
+			l.want(l.ip(f.flag, "route", "show", f.cidr), "unreachable "+f.cidr, "proto 241 metric 4294967295")
+			if res := l.r.Apply(t.Context()); res != (reconcile.Result{}) {
+				t.Fatalf("again: %+v, want nothing to do", res)
+			}
+			if d, err := l.r.Resync(t.Context()); err != nil || d.Total() != 0 {
+				t.Fatalf("resync: %+v, %v", d, err)
+			}
+			// Somebody else's route of the same range has no quarrel with it.
+			testenv.Run(t, "ip", f.flag, "route", "add", f.cidr, "dev", "eth1", "proto", "static")
+			l.setRoute(direct(f.pod, "cali1"))
+			l.until("a pod's route in it", func() bool { return l.routeDone(f.pod) })
+			if p := l.r.Problems(); len(p) != 0 {
+				t.Fatalf("problems %v", p)
+			}
+			l.want(l.ip(f.flag, "route", "get", f.podAddr), "dev cali1")
+			testenv.Run(t, "ip", f.flag, "route", "del", f.cidr, "dev", "eth1")
+			testenv.Run(t, "ip", f.flag, "route", "del", "unreachable", f.cidr)
+			l.until("repaired", func() bool {
+				l.r.Apply(t.Context())
+				return strings.Contains(l.ip(f.flag, "route", "show", f.cidr), "unreachable")
+			})
+			l.setRoute(direct(f.cidr, "cali1"))
+			l.until("another route of the range", func() bool {
+				got := l.ip(f.flag, "route", "show", f.cidr)
+				return strings.Contains(got, "dev cali1") && !strings.Contains(got, "unreachable")
+			})
+			l.setRoute(nothing)
+			l.until("unreachable again", func() bool {
+				got := l.ip(f.flag, "route", "show", f.cidr)
+				return !strings.Contains(got, "dev cali1") && strings.Contains(got, "unreachable")
+			})
+			l.r.DeleteRoute(nothing.Dst)
+			l.until("gone", func() bool { return l.ip(f.flag, "route", "show", f.cidr) == "" })
+		})
+	}
+}

@@ -96,7 +96,8 @@ func (a *Agent) onNodes(d nodes.Delta) {
 			NeighbourKey: routetable.NeighbourKey(n.NeighbourKey), MAC: routetable.MAC(n.MAC)}))
 	}
 	for _, r := range d.KernelRoutes {
-		a.refuseKernel(a.kernel.SetRoute(routetable.Route{Dst: r.Dst, Interface: r.Interface, Gateway: r.Gateway, Onlink: r.Onlink}))
+		a.refuseKernel(a.kernel.SetRoute(routetable.Route{Dst: r.Dst, Interface: r.Interface, Gateway: r.Gateway, Onlink: r.Onlink,
+			Unreachable: r.Unreachable}))
 	}
 	for _, dst := range d.DeleteKernel {
 		a.kernel.DeleteRoute(dst)

@@ -90,6 +90,8 @@ func (c *Calculator) updateOwn(before OwnNode) {
 		cl := base
 		cl.prefix, cl.rank, cl.field = p, podCIDR, fmt.Sprintf("spec.podCIDRs[%d]", i)
 		cl.route = RouteValue{Flags: Pool}
+		// What no pod has must not leave by the default route: the network would send it back.
+		cl.kernel = &KernelRoute{Dst: p, Unreachable: true}
 		claims = append(claims, &cl)
 	}
 	c.setClaims(ownerID{model.KindNode, c.opts.NodeName}, claims, nil)

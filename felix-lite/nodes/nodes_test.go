@@ -154,6 +154,9 @@ func (f *fixture) describe() []string {
 		if r.Onlink {
 			s += " onlink"
 		}
+		if r.Unreachable {
+			s += " unreachable"
+		}
 		out = append(out, s)
 	}
 	for k, m := range f.neigh {

@@ -50,6 +50,8 @@ type KernelRoute struct {
 	Gateway netip.Addr
 	// Onlink: the gateway is on the interface although no address of it says so.
 	Onlink bool
+	// Unreachable: there is nothing but what other routes say.
+	Unreachable bool
 }
 
 // NeighbourKey names a neighbour entry.

@@ -4,6 +4,7 @@ package matrix
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -124,4 +125,33 @@ func forgetConnection(t *testing.T, conn net.Conn) {
 		t.Fatalf("forget a connection: %v", failed)
 	}
 	conn.Close()
+}
+
+// An address of a node's pod range that no pod has is told to be so, to whoever asks and at once: packets to it do not
+// leave by the default route, which may lead to a network that sends them back.
+func TestAnAddressWithoutAPodIsUnreachable(t *testing.T) {
+	for _, overlay := range []string{"VXLAN", "Direct"} {
+		t.Run(overlay, func(t *testing.T) {
+			t.Parallel()
+			l := up(t, Options(Site{Overlay: overlay, Mode: Enabled}, "Auto"))
+			for _, ipv6 := range []bool{false, true} {
+				bytes := l.Pod(podName("near", ipv6)).Address(ipv6).AsSlice()
+				bytes[len(bytes)-1] = 199
+				nobody, _ := netip.AddrFromSlice(bytes)
+				if way, err := l.Nodes[0].Run(t.Context(), "ip", "route", "get", nobody.String()); err == nil {
+					t.Errorf("%s sends packets for %s away: %s", l.Nodes[0].Name, nobody, way)
+				}
+				from := []*lab.Place{&l.Pod(podName("client", ipv6)).Place, &l.Nodes[0].Place, &l.Pod(podName("far", ipv6)).Place, &l.Nodes[1].Place}
+				if overlay == "Direct" { // where the network knows the pods' addresses
+					from = append(from, &l.Clients[0].Place)
+				}
+				for _, place := range from {
+					_, _, err := dialFrom(place, netip.AddrPortFrom(nobody, 80), 0)
+					if !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.ENETUNREACH) { // IPv6's forwarding says the latter
+						t.Errorf("%s to %s: %v, want that it is unreachable", place.Name, nobody, err)
+					}
+				}
+			}
+		})
+	}
 }
