@@ -38,6 +38,18 @@ func ParseProto(s string) (uint8, error) {
 	return n, nil
 }
 
+// ParseState checks the name of a state.
+func ParseState(s string) (string, error) {
+	var names []string
+	for state := layout.CTNew; state <= layout.CTReset; state++ {
+		if strings.EqualFold(state.String(), s) {
+			return state.String(), nil
+		}
+		names = append(names, state.String())
+	}
+	return "", fmt.Errorf("state %q: want one of %s", s, strings.Join(names, ", "))
+}
+
 // Match tells whether the filter selects the entry.
 func (f Filter) Match(e *Entry) bool {
 	if f.Proto != 0 && protoName(f.Proto) != e.Proto ||

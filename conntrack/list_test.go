@@ -202,3 +202,12 @@ func TestProtocolsAreReadByNameAndNumber(t *testing.T) {
 		}
 	}
 }
+
+func TestStatesAreKnownByNameAndOthersAreRefused(t *testing.T) {
+	if got, err := ParseState("Established"); err != nil || got != layout.CTEstablished.String() {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := ParseState("open"); err == nil || !strings.Contains(err.Error(), "reset") {
+		t.Errorf("%q, %v: want an error that names the states", got, err)
+	}
+}

@@ -53,6 +53,9 @@ func (v *View) Counters(f CounterFilter) (Counters, error) {
 		}
 		return compareNatural(a.name, b.name)
 	})
+	if f.Interface != "" && !slices.ContainsFunc(owners, func(o owner) bool { return o.name == f.Interface }) {
+		return nil, fmt.Errorf("no program counts at interface %q: `interfaces` lists those that do", f.Interface)
+	}
 	out := Counters{}
 	for _, o := range owners {
 		if f.Interface != "" && f.Interface != o.name {

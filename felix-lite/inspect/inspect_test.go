@@ -150,6 +150,13 @@ all counters are zero
 	}
 }
 
+func TestCountersOfAnInterfaceThatIsNotThereAreAnError(t *testing.T) {
+	v := node(t)
+	if got, err := v.Counters(CounterFilter{Interface: "nosuch"}); err == nil || !strings.Contains(err.Error(), `"nosuch"`) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 func TestStatusAsksTheAgentAndDoesWithoutIt(t *testing.T) {
 	v := node(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -92,7 +92,13 @@ func (f *flowFilter) add(cmd *cobra.Command) {
 }
 
 func (f *flowFilter) parse() (conntrack.Filter, error) {
-	out := conntrack.Filter{Port: f.port, ServiceID: f.service, State: f.state}
+	out := conntrack.Filter{Port: f.port, ServiceID: f.service}
+	if f.state != "" {
+		var err error
+		if out.State, err = conntrack.ParseState(f.state); err != nil {
+			return out, err
+		}
+	}
 	if f.proto != "" {
 		var err error
 		if out.Proto, err = conntrack.ParseProto(f.proto); err != nil {
