@@ -285,7 +285,7 @@ func TestTheProbeTellsTheCookieOfANamespaceToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := m.prober().run(context.Background(), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns)), m.families()[:1])
+	got, err := m.prober().cookie(context.Background(), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns)), m.families())
 	if err != nil || got != want {
 		t.Errorf("cookie %d, %v; want %d", got, err, want)
 	}

@@ -143,7 +143,7 @@ func (m *Manager) cookieOf(path string) (nsFile, error) {
 			return nsFile{}, nil // nothing is balanced
 		}
 		// Before Linux 5.14 only the programs can tell.
-		cookie, err = m.prober().run(context.Background(), path, m.families()[:1])
+		cookie, err = m.prober().cookie(context.Background(), path, m.families())
 	}
 	if err == nil && cookie == m.hostID {
 		err = errors.New("it is the host's, which can not opt out")

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -46,10 +47,16 @@ func probeAddress(f layout.Family) netip.AddrPort {
 
 // socketReport is what a probe's process says of one socket.
 type socketReport struct {
-	Family string `json:"family"` // v4, v6
-	Cookie uint64 `json:"cookie"`
-	Peer   string `json:"peer,omitempty"` // whom it is connected to
-	Error  string `json:"error,omitempty"`
+	Family string        `json:"family"` // v4, v6
+	Cookie uint64        `json:"cookie"` // 0: the socket could not be opened
+	Peer   string        `json:"peer,omitempty"`
+	Error  string        `json:"error,omitempty"`
+	Errno  syscall.Errno `json:"errno,omitempty"` // of Error, if a system call has failed
+}
+
+func (r *socketReport) fail(what string, err error) {
+	r.Error = fmt.Sprintf("%s: %v", what, err)
+	_ = errors.As(err, &r.Errno)
 }
 
 // Probe is the self-test's process: it connects a UDP socket of each family to the probe's destination, which
@@ -81,16 +88,16 @@ func probeSocket(f layout.Family) (r socketReport) {
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		r.Error = fmt.Sprintf("open socket: %v", err)
+		r.fail("open socket", err)
 		return r
 	}
 	defer unix.Close(fd)
 	if r.Cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE); err != nil {
-		r.Error = fmt.Sprintf("socket cookie: %v", err)
+		r.fail("socket cookie", err)
 		return r
 	}
 	if err = unix.Connect(fd, to); err != nil {
-		r.Error = fmt.Sprintf("connect: %v", err)
+		r.fail("connect", err)
 		return r
 	}
 	switch peer, err := unix.Getpeername(fd); peer := peer.(type) {
@@ -99,7 +106,7 @@ func probeSocket(f layout.Family) (r socketReport) {
 	case *unix.SockaddrInet6:
 		r.Peer = netip.AddrFrom16(peer.Addr).String()
 	default:
-		r.Error = fmt.Sprintf("peer: %v", err)
+		r.fail("peer", err)
 	}
 	return r
 }
@@ -112,40 +119,88 @@ type prober struct {
 	lookup  func(cookie uint64) (netNS uint64, found bool, err error)
 }
 
-// run lets a process connect to the probe's destination and returns the reports of the families that are
-// served, each with what the programs have noted.
-func (p *prober) run(ctx context.Context, netnsPath string, families []layout.Family) (cookie uint64, err error) {
+// seen is a probe's socket, and what the programs have noted of it.
+type seen struct {
+	socketReport
+	found bool   // they have seen it connect
+	netNS uint64 // cookie of its network namespace
+}
+
+// run lets a process connect to the probe's destination, in the network namespace at netnsPath or, if that is
+// empty, in the prober's own, and returns what came of it by family.
+func (p *prober) run(ctx context.Context, netnsPath string) (map[string]seen, error) {
 	reports, err := p.start(ctx, netnsPath)
+	if err != nil {
+		return nil, err
+	}
+	sockets := map[string]seen{}
+	for _, r := range reports {
+		s := seen{socketReport: r}
+		if r.Cookie != 0 {
+			if s.netNS, s.found, err = p.lookup(r.Cookie); err != nil {
+				return nil, err
+			}
+		}
+		sockets[r.Family] = s
+	}
+	return sockets, nil
+}
+
+// selfTest finds out whether the programs see the sockets of a process beside all others, and the cookie of the
+// host's network namespace, which they note.
+func (p *prober) selfTest(ctx context.Context, families []layout.Family) (netNS uint64, err error) {
+	sockets, err := p.run(ctx, "")
 	if err != nil {
 		return 0, err
 	}
 	for _, f := range families {
-		for _, r := range reports {
-			if r.Family != f.String() {
-				continue
-			}
-			if f == layout.FamilyV6 && strings.Contains(r.Error, unix.EAFNOSUPPORT.Error()) {
-				continue // the kernel has no IPv6: nobody can connect by it
-			}
-			netNS, found, err := p.lookup(r.Cookie)
-			if err != nil {
-				return 0, err
-			}
-			peer, _ := netip.ParseAddr(r.Peer)
-			switch {
-			case !found:
-				return 0, fmt.Errorf("%w: a process in %s connected to %s by IP%s and the programs did not see it: is it the host's root?",
-					ErrSelfTest, p.root, probeAddress(f), f)
-			case netnsPath == "" && r.Error != "":
-				return 0, fmt.Errorf("%w: IP%s: %s", ErrSelfTest, f, r.Error)
-			case netnsPath == "" && !peer.IsLoopback():
-				return 0, fmt.Errorf("%w: a process in %s that connected to %s by IP%s got to %s: another program on the hook has changed it",
-					ErrSelfTest, p.root, probeAddress(f), f, r.Peer)
-			}
-			cookie = netNS
+		s := sockets[f.String()]
+		if err := p.judge(f, s); err != nil {
+			return 0, err
+		}
+		if s.found {
+			netNS = s.netNS
 		}
 	}
-	return cookie, nil
+	return netNS, nil
+}
+
+// judge says what is wrong with the self-test's socket of a family. A family that the node does not have, or that is
+// switched off, is nothing that the programs could help: what counts is that they saw the socket, if there was one.
+func (p *prober) judge(f layout.Family, s seen) error {
+	peer, _ := netip.ParseAddr(s.Peer)
+	switch {
+	case s.Cookie == 0 && s.Errno == unix.EAFNOSUPPORT:
+		return nil
+	case s.Cookie == 0 && s.Error != "":
+		return fmt.Errorf("%w: IP%s: %s", ErrSelfTest, f, s.Error)
+	case !s.found:
+		return fmt.Errorf("%w: a process in %s connected to %s by IP%s and the programs did not see it: is it the host's root?",
+			ErrSelfTest, p.root, probeAddress(f), f)
+	case s.Errno == unix.EADDRNOTAVAIL, s.Errno == unix.ENETUNREACH, s.Errno == unix.EAFNOSUPPORT:
+		return nil
+	case s.Error != "":
+		return fmt.Errorf("%w: IP%s: %s", ErrSelfTest, f, s.Error)
+	case !peer.IsLoopback():
+		return fmt.Errorf("%w: a process in %s that connected to %s by IP%s got to %s: another program on the hook has changed it",
+			ErrSelfTest, p.root, probeAddress(f), f, s.Peer)
+	}
+	return nil
+}
+
+// cookie asks the programs for the cookie of the network namespace at a path. Whether anything can be reached from
+// there is of no matter.
+func (p *prober) cookie(ctx context.Context, netnsPath string, families []layout.Family) (uint64, error) {
+	sockets, err := p.run(ctx, netnsPath)
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range families {
+		if s := sockets[f.String()]; s.netNS != 0 {
+			return s.netNS, nil
+		}
+	}
+	return 0, fmt.Errorf("the programs did not see the socket of a process in %s", p.root)
 }
 
 // start runs the process, born in a new cgroup, and reads its reports.

@@ -26,7 +26,7 @@ func (m *Manager) test(ctx context.Context, now time.Time) {
 	m.testing = true
 	p, families := m.prober(), m.families()
 	go func() {
-		netNS, err := p.run(ctx, "", families)
+		netNS, err := p.selfTest(ctx, families)
 		m.results <- Result{netNS, err} // has room for the one that may be under way
 	}()
 }
