@@ -70,38 +70,38 @@ func (c *Cgroup) Path() string { return c.path }
 
 func (c *Cgroup) pin(hook string) string { return filepath.Join(c.links, cgroupPinPrefix+hook) }
 
-// Attach puts a program on a hook: in place of ours where one stands, without a moment in between. On an
-// error what was attached stays.
-func (c *Cgroup) Attach(hook load.CgroupHook, program *ebpf.Program) error {
+// Attach puts a program on a hook: in place of ours where one stands, without a moment in between. anew is
+// true where none stood. On an error what was attached stays.
+func (c *Cgroup) Attach(hook load.CgroupHook, program *ebpf.Program) (anew bool, err error) {
 	current, err := c.live(hook)
 	if err != nil {
-		return fmt.Errorf("attach %s to %s: %w", hook.Name, c.path, err)
+		return false, fmt.Errorf("attach %s to %s: %w", hook.Name, c.path, err)
 	}
 	if current != nil {
 		defer current.Close()
 		if err := current.Update(program); err != nil {
-			return fmt.Errorf("attach %s to %s: update link: %w", hook.Name, c.path, err)
+			return false, fmt.Errorf("attach %s to %s: update link: %w", hook.Name, c.path, err)
 		}
-		return nil
+		return false, nil
 	}
 	dir, err := os.Open(c.path)
 	if err != nil {
-		return fmt.Errorf("attach %s: %w", hook.Name, err)
+		return false, fmt.Errorf("attach %s: %w", hook.Name, err)
 	}
 	defer dir.Close()
 	created, err := link.AttachRawLink(link.RawLinkOptions{Target: int(dir.Fd()), Program: program, Attach: hook.Attach})
 	if err != nil {
-		return fmt.Errorf("attach %s to %s: %w", hook.Name, c.path, err)
+		return false, fmt.Errorf("attach %s to %s: %w", hook.Name, c.path, err)
 	}
 	defer created.Close() // without its pin the link ends here, and the hook is as it was
 	// One that stands on another cgroup, or on one that is gone, makes room.
 	if err := dropLink(c.pin(hook.Name)); err != nil {
-		return fmt.Errorf("attach %s to %s: remove the link to another cgroup: %w", hook.Name, c.path, err)
+		return false, fmt.Errorf("attach %s to %s: remove the link to another cgroup: %w", hook.Name, c.path, err)
 	}
 	if err := created.Pin(c.pin(hook.Name)); err != nil {
-		return fmt.Errorf("attach %s to %s: pin link: %w", hook.Name, c.path, err)
+		return false, fmt.Errorf("attach %s to %s: pin link: %w", hook.Name, c.path, err)
 	}
-	return nil
+	return true, nil
 }
 
 // live opens a hook's pinned link if it stands on this cgroup; nil if there is none.

@@ -90,7 +90,7 @@ func (n *node) attach(flags layout.CTLBFlag) {
 		n.t.Fatalf("%+v", err)
 	}
 	for _, h := range load.CgroupHooks() {
-		if err := n.cgroup.Attach(h, programs[h.Name]); err != nil {
+		if _, err := n.cgroup.Attach(h, programs[h.Name]); err != nil {
 			n.t.Fatal(err)
 		}
 		programs[h.Name].Close()

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +22,6 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
 	"github.com/felix-lite/felix-lite/felix-lite/endpoints/files"
 	"github.com/felix-lite/felix-lite/felix-lite/model"
-	"github.com/felix-lite/felix-lite/internal/backoff"
 	"github.com/felix-lite/felix-lite/internal/testenv"
 )
 
@@ -52,11 +49,13 @@ type host struct {
 	set    *maps.Set
 	ns     netns.NsHandle
 	now    time.Time
+	probe  []string // command
 }
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	h := &host{t: t, ns: testenv.NetNS(t), root: testenv.BPFFS(t), cgroup: testenv.Cgroup(t), now: time.Now()}
+	h := &host{t: t, ns: testenv.NetNS(t), root: testenv.BPFFS(t), cgroup: testenv.Cgroup(t), now: time.Now(),
+		probe: []string{"/proc/self/exe", ProbeVerb}}
 	var err error
 	if h.set, err = maps.Open(h.root, maps.Options{Sizes: maps.Sizes{Conntrack: 1000, ConntrackHalfOpen: 1000, NATFrontend: 1000,
 		NATBackend: 1000, NATAffinity: 1000, Routes: 1000, Interfaces: 64}}); err != nil {
@@ -84,8 +83,7 @@ func (h *host) manager(mode Mode, hidden ...features.Feature) *Manager {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	m, err := NewManager(Options{Mode: mode, CgroupRoot: h.cgroup, BPFFSRoot: h.root, IPv4: true, IPv6: true, Features: h.features(hidden...),
-		HZ: 250, Maps: h.set, Namespace: h.ns, Command: []string{"/proc/self/exe", ProbeVerb}, Now: func() time.Time { return h.now },
-		Log: logrus.NewEntry(log)})
+		HZ: 250, Maps: h.set, Namespace: h.ns, Command: h.probe, Now: func() time.Time { return h.now }, Log: logrus.NewEntry(log)})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -130,26 +128,6 @@ func (h *host) wantHooks(what string, hooks ...string) {
 }
 
 func allHooks() []string { return append(slices.Clone(tcpHooks), udpHooks...) }
-
-func TestTheSelfTestInASiblingCgroupPassesAndNoFallbackIsNeeded(t *testing.T) {
-	h := newHost(t)
-	m := h.manager(Enabled)
-	if needed, known := m.FallbackNeeded(); needed || known {
-		t.Errorf("before anything is known: needed %v, known %v", needed, known)
-	}
-	h.settle(m, false)
-	if needed, known := m.FallbackNeeded(); needed || !known || m.Problem() != nil || !m.tested {
-		t.Errorf("needed %v, known %v, problem %v", needed, known, m.Problem())
-	}
-	h.wantHooks("Enabled", allHooks()...)
-	if s := m.State(); s.SelfTest != "passed" || len(s.Hooks) != 16 || s.Cgroup != h.cgroup || s.Fallback {
-		t.Errorf("state %+v", s)
-	}
-	left, _ := filepath.Glob(filepath.Join(h.cgroup, "*", "cgroup.procs"))
-	if len(left) != 0 {
-		t.Errorf("the self-test has left %v", left)
-	}
-}
 
 func TestARestartTakesTheLinksOver(t *testing.T) {
 	h := newHost(t)
@@ -244,36 +222,6 @@ func TestAWrongCgroupRootIsAnErrorThatNamesItAndTheFallbackIsNeeded(t *testing.T
 	if at, ok := m.Next(); !ok || at.After(h.now.Add(time.Minute)) {
 		t.Errorf("it is tried again at %v, %v", at, ok)
 	}
-}
-
-func TestASelfTestThatFailsIsLoudAndIsTriedAgain(t *testing.T) {
-	h := newHost(t)
-	m := h.manager(Enabled)
-	m.Ensure(context.Background(), false)
-	m.OnResult(<-m.Results())
-	// Somebody takes the programs away: the next self-test must not see them.
-	for hook := range h.links() {
-		if err := attach.DetachCgroup(h.root, hook); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m.tested = false
-	m.Ensure(context.Background(), false)
-	m.OnResult(<-m.Results())
-	if err := m.Problem(); !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), h.cgroup) {
-		t.Errorf("problem %v", err)
-	}
-	if needed, known := m.FallbackNeeded(); !needed || !known || m.State().SelfTest != "failed" {
-		t.Errorf("needed %v, known %v, state %+v", needed, known, m.State())
-	}
-	// A resync sees that they are gone and puts them back.
-	m.Resync()
-	h.now = h.now.Add(backoff.Max * 2)
-	h.settle(m, false)
-	if needed, _ := m.FallbackNeeded(); needed || m.Problem() != nil {
-		t.Errorf("needed %v, problem %v", needed, m.Problem())
-	}
-	h.wantHooks("back again", allHooks()...)
 }
 
 func TestTheProbeTellsTheCookieOfANamespaceToo(t *testing.T) {
@@ -385,12 +333,4 @@ func TestProgramsLookForOptOutsOnceThereAreAny(t *testing.T) {
 	third := h.manager(Enabled)
 	next.Close()
 	looks(third, "after another restart", false)
-}
-
-func TestTheProbesDestinationIsTheProgramsOne(t *testing.T) {
-	for want, got := range map[string]netip.AddrPort{"169.254.1.9:9": probeAddress(0), "[fe80::a9fe:109]:9": probeAddress(1)} {
-		if got.String() != want {
-			t.Errorf("%v, want %s", got, want)
-		}
-	}
 }

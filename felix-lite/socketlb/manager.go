@@ -64,6 +64,7 @@ type Manager struct {
 
 	tested  bool // the self-test has been passed
 	testing bool
+	fitting int   // counts the hooks attached where there was none: a self-test begun before does not count
 	failed  error // of the self-test
 	retest  backoff.Backoff
 	results chan Result
@@ -182,10 +183,13 @@ func (m *Manager) attach() error {
 		}
 	}()
 	for _, h := range order(m.plan.Hooks) {
-		if err := m.cgroup.Attach(h, programs[h.Name]); err != nil {
+		anew, err := m.cgroup.Attach(h, programs[h.Name])
+		if err != nil {
 			return err
 		}
-		m.attached[h.Name] = true
+		if m.attached[h.Name] = true; anew {
+			m.testAnew()
+		}
 	}
 	m.logLoaded(cfg)
 	m.loaded = cfg
@@ -251,6 +255,7 @@ func (m *Manager) Resync() {
 	for hook := range m.attached {
 		if l, ok := there[hook]; !ok || l.CgroupID == 0 {
 			m.log.WithField("hook", hook).Warn("program at connect time was removed by somebody else, attaching it again")
+			delete(m.attached, hook)
 			m.dirty = true
 		}
 	}

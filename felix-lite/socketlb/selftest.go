@@ -11,8 +11,9 @@ import (
 
 // Result is what a self-test has found.
 type Result struct {
-	netNS uint64 // cookie of the host's network namespace, as the programs see it
-	err   error
+	netNS   uint64 // cookie of the host's network namespace, as the programs see it
+	err     error
+	fitting int // the Manager's, when the test was begun
 }
 
 // Results is where self-tests send what they have found: give it to OnResult.
@@ -24,16 +25,26 @@ func (m *Manager) test(ctx context.Context, now time.Time) {
 		return
 	}
 	m.testing = true
-	p, families := m.prober(), m.families()
+	p, families, fitting := m.prober(), m.families(), m.fitting
 	go func() {
 		netNS, err := p.selfTest(ctx, families)
-		m.results <- Result{netNS, err} // has room for the one that may be under way
+		m.results <- Result{netNS, err, fitting} // has room for the one that may be under way
 	}()
+}
+
+// testAnew has the self-test made in this pass, whatever one before has found: a hook had no program, and has one.
+func (m *Manager) testAnew() {
+	m.tested = false
+	m.fitting++
+	m.retest.Succeeded()
 }
 
 // OnResult takes in what a self-test has found.
 func (m *Manager) OnResult(r Result) {
 	m.testing = false
+	if r.fitting != m.fitting {
+		return
+	}
 	if r.err != nil {
 		delay := m.retest.Failed(m.o.Now())
 		if m.failed == nil || m.failed.Error() != r.err.Error() {

@@ -286,7 +286,7 @@ func (h *hand) attachConnect(s *site) error {
 		if program == nil {
 			return fmt.Errorf("%s: it has no program %s", hook.Object, hook.Program)
 		}
-		if err := cg.Attach(hook, program); err != nil {
+		if _, err := cg.Attach(hook, program); err != nil {
 			return err
 		}
 	}

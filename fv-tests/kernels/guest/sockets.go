@@ -59,7 +59,7 @@ func (n *node) attachSocketLB(cfg layout.CTLBConfig) error {
 		return err
 	}
 	for _, h := range hooks {
-		if err := cgroup.Attach(h, programs[h.Name]); err != nil {
+		if _, err := cgroup.Attach(h, programs[h.Name]); err != nil {
 			return err
 		}
 	}
