@@ -111,7 +111,7 @@ func (c *Cgroup) live(hook load.CgroupHook) (link.Link, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, badPin(c.pin(hook.Name), err)
 	}
 	info, err := l.Info()
 	if err != nil {
@@ -125,6 +125,10 @@ func (c *Cgroup) live(hook load.CgroupHook) (link.Link, error) {
 	return l, nil
 }
 
+func badPin(pin string, err error) error {
+	return fmt.Errorf("link pin %s: %w: if it is no link, remove it", pin, err)
+}
+
 // CgroupLink is one pinned link of a program at connect time.
 type CgroupLink struct {
 	Hook     string
@@ -133,37 +137,46 @@ type CgroupLink struct {
 	LinkID   link.ID
 }
 
-// CgroupLinks lists the pinned links below a bpffs root, whichever cgroup they stand on.
+// CgroupLinks lists the pinned links below a bpffs root, whichever cgroup they stand on. On an error, which names the
+// pins that can not be read, the list has the others.
 func CgroupLinks(root string) ([]CgroupLink, error) {
 	entries, err := os.ReadDir(maps.LinksDir(root))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, fmt.Errorf("directory of link pins: %w", err)
 	}
 	var links []CgroupLink
+	var errs []error
 	for _, e := range entries {
 		hook, ours := strings.CutPrefix(e.Name(), cgroupPinPrefix)
 		if !ours {
 			continue
 		}
-		l, err := link.LoadPinnedLink(filepath.Join(maps.LinksDir(root), e.Name()), nil)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		found, err := cgroupLink(filepath.Join(maps.LinksDir(root), e.Name()), hook)
+		switch {
+		case err == nil:
+			links = append(links, found)
+		case !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("link pin %s: %w", e.Name(), err)
-		}
-		info, err := l.Info()
-		l.Close()
-		if err != nil {
-			return nil, fmt.Errorf("link pin %s: %w", e.Name(), err)
-		}
-		found := CgroupLink{Hook: hook, Program: info.Program, LinkID: info.ID}
-		if g := info.Cgroup(); g != nil {
-			found.CgroupID = g.CgroupId
-		}
-		links = append(links, found)
 	}
-	return links, nil
+	return links, errors.Join(errs...)
+}
+
+func cgroupLink(pin, hook string) (CgroupLink, error) {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return CgroupLink{}, badPin(pin, err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return CgroupLink{}, fmt.Errorf("link pin %s: %w", pin, err)
+	}
+	found := CgroupLink{Hook: hook, Program: info.Program, LinkID: info.ID}
+	if g := info.Cgroup(); g != nil {
+		found.CgroupID = g.CgroupId
+	}
+	return found, nil
 }
 
 // DetachCgroup takes one hook's program off, whichever cgroup it stands on. That there is none is no error.

@@ -165,9 +165,7 @@ func (a *Agent) prepare() error {
 	a.netfilter = newNetfilter(a.ns, &a.cfg, a.log)
 	a.sweeper = conntrack.NewSweeper(conntrack.Options{Tables: a.conntrackTables, Clock: a.conntrackClock(),
 		Interval: a.cfg.ConntrackSweepInterval, Budget: a.cfg.ConntrackSweepBudget})
-	if err := a.prepareSockets(); err != nil {
-		return err
-	}
+	a.prepareSockets()
 	if err := a.prepareEndpoints(); err != nil {
 		return err
 	}

@@ -87,11 +87,8 @@ func count(yes bool) int {
 // detachSockets takes our programs at connect time off their cgroup.
 func detachSockets(root string) (int, error) {
 	links, err := attach.CgroupLinks(root)
-	if err != nil {
-		return 0, err
-	}
 	n := 0
-	var errs []error
+	errs := []error{err}
 	for _, l := range links {
 		if err := attach.DetachCgroup(root, l.Hook); err != nil {
 			errs = append(errs, err)

@@ -14,15 +14,14 @@ import (
 )
 
 // prepareSockets makes the manager of the programs at connect time.
-func (a *Agent) prepareSockets() (err error) {
+func (a *Agent) prepareSockets() {
 	command := a.opts.SocketProbe
 	if len(command) == 0 {
 		command = []string{"/proc/self/exe", socketlb.ProbeVerb}
 	}
-	a.sockets, err = socketlb.NewManager(socketlb.Options{Mode: socketlb.Mode(a.cfg.ConnectTimeLoadBalancing),
+	a.sockets = socketlb.NewManager(socketlb.Options{Mode: socketlb.Mode(a.cfg.ConnectTimeLoadBalancing),
 		CgroupRoot: a.cfg.CgroupRoot, BPFFSRoot: a.cfg.BPFFSRoot, IPv4: a.cfg.IPv4Enabled, IPv6: a.cfg.IPv6Enabled,
 		Features: a.features, HZ: a.clock.HZ, Maps: a.maps, Namespace: a.ns, Command: command, Now: a.now, Log: a.log})
-	return err
 }
 
 // onFiles takes in what the watcher of endpoint files says.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/felix-lite/felix-lite/bpf-go/attach"
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
+	"github.com/felix-lite/felix-lite/bpf-go/maps"
 	"github.com/felix-lite/felix-lite/felix-lite/inspect"
 	"github.com/felix-lite/felix-lite/internal/testenv"
 )
@@ -174,4 +175,24 @@ func TestAWrongCgroupRootIsSaidAndTheFallbackServes(t *testing.T) {
 		t.Errorf("the fallback's pair: %v", err)
 	}
 	r.untilMetrics(`felix_lite_socket_lb_working{mode="Enabled"} 0`, "felix_lite_fallback_in_use 1")
+}
+
+func TestAPinThatCanNotBeReadDoesNotKeepTheAgentFromStarting(t *testing.T) {
+	n := newTestNode(t)
+	n.manifest("web.yaml", webManifest)
+	pin := filepath.Join(maps.LinksDir(n.bpffs), "ctlb_connect4")
+	if err := os.MkdirAll(pin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := n.start()
+	r.waitReady()
+	n.untilContains("status", n.statusTable, "host traffic also by packet", pin)
+	if _, err := netlink.LinkByName("bpfin.cali"); err != nil {
+		t.Errorf("the fallback's pair: %v", err)
+	}
+	r.untilMetrics(`felix_lite_socket_lb_working{mode="Enabled"} 0`, "felix_lite_fallback_in_use 1", `felix_lite_condition{condition="socketLB"} 1`)
+	if err := os.Remove(pin); err != nil {
+		t.Fatal(err)
+	}
+	r.untilMetrics(`felix_lite_socket_lb_working{mode="Enabled"} 1`)
 }

@@ -14,15 +14,16 @@ import (
 // SocketLB says whose sockets are balanced when they connect.
 type SocketLB struct {
 	statefile.SocketLB          // what the agent said last
-	Hooks              []string `json:"hooks"` // that carry a program now
+	Hooks              []string `json:"hooks"`                // that carry a program now
+	HooksError         string   `json:"hooksError,omitempty"` // why there may be more
 }
 
 // socketLB asks the kernel for the hooks, and takes the rest from the agent's state file.
-func (v *View) socketLB() (SocketLB, error) {
+func (v *View) socketLB() SocketLB {
 	s := SocketLB{SocketLB: v.State.SocketLB, Hooks: []string{}}
 	links, err := attach.CgroupLinks(v.Maps.Root())
 	if err != nil {
-		return s, err
+		s.HooksError = err.Error()
 	}
 	there := map[string]bool{}
 	for _, l := range links {
@@ -33,7 +34,7 @@ func (v *View) socketLB() (SocketLB, error) {
 			s.Hooks = append(s.Hooks, h.Name)
 		}
 	}
-	return s, nil
+	return s
 }
 
 // rows are the lines of `felix-lite status`.
@@ -57,6 +58,9 @@ func (s SocketLB) rows(row func(name, value string)) {
 		hooks = strings.Join(s.Hooks, " ")
 	}
 	row("", "hooks: "+hooks)
+	if s.HooksError != "" {
+		row("", "hooks that can not be read: "+s.HooksError)
+	}
 	if s.Fallback {
 		row("", "host traffic also by packet: "+s.Why)
 	}

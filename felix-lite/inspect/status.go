@@ -98,9 +98,7 @@ func (v *View) Status(ctx context.Context, health string) (*Status, error) {
 	if s.Interfaces, err = v.classSums(); err != nil {
 		return nil, err
 	}
-	if s.SocketLB, err = v.socketLB(); err != nil {
-		return nil, err
-	}
+	s.SocketLB = v.socketLB()
 	s.Drops, err = v.dropSums()
 	return s, err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -82,11 +83,8 @@ func (h *host) manager(mode Mode, hidden ...features.Feature) *Manager {
 	h.t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	m, err := NewManager(Options{Mode: mode, CgroupRoot: h.cgroup, BPFFSRoot: h.root, IPv4: true, IPv6: true, Features: h.features(hidden...),
+	m := NewManager(Options{Mode: mode, CgroupRoot: h.cgroup, BPFFSRoot: h.root, IPv4: true, IPv6: true, Features: h.features(hidden...),
 		HZ: 250, Maps: h.set, Namespace: h.ns, Command: h.probe, Now: func() time.Time { return h.now }, Log: logrus.NewEntry(log)})
-	if err != nil {
-		h.t.Fatal(err)
-	}
 	h.t.Cleanup(m.Close)
 	return m
 }
@@ -193,6 +191,70 @@ func TestFromEnabledToTCPOnlyUDPGoesWhenTheFallbackServes(t *testing.T) {
 	h.now = h.now.Add(closingTime)
 	h.settle(m, true)
 	h.wantHooks("two minutes later", tcpHooks...)
+}
+
+// What an earlier run has attached is not known then, and may serve: it stays, and TC looks for what sockets asked for.
+func TestAPinThatCanNotBeReadIsAFailureThatIsTriedAgain(t *testing.T) {
+	for _, pin := range []string{"ctlb_connect4", "ctlb_of-nobody"} {
+		t.Run(pin, func(t *testing.T) {
+			h := newHost(t)
+			h.settle(h.manager(Enabled), false)
+			h.detach("connect4")
+			path := filepath.Join(maps.LinksDir(h.root), pin)
+			if err := os.Mkdir(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for what, mode := range map[string]Mode{"Enabled": Enabled, "Disabled": Disabled} {
+				m := h.manager(mode)
+				h.settle(m, true)
+				if err := m.Problem(); err == nil || !strings.Contains(err.Error(), path) || !m.Broken() {
+					t.Errorf("%s: problem %v, want one that names %s", what, err, path)
+				}
+				if needed, known := m.FallbackNeeded(); !needed || !known || !m.Balancing() {
+					t.Errorf("%s: fallback needed %v, known %v; sockets may be balanced: %v", what, needed, known, m.Balancing())
+				}
+				if at, ok := m.Next(); !ok || at.After(h.now.Add(time.Minute)) {
+					t.Errorf("%s: it is tried again at %v, %v", what, at, ok)
+				}
+			}
+			m := h.manager(Enabled)
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			h.wantHooks("while it could not be read", slices.DeleteFunc(allHooks(), func(h string) bool { return h == "connect4" })...)
+			h.now = h.now.Add(time.Minute)
+			h.settle(m, true)
+			h.wantHooks("it is gone", allHooks()...)
+			if needed, known := m.FallbackNeeded(); needed || !known || m.Problem() != nil {
+				t.Errorf("it is gone: needed %v, known %v, problem %v", needed, known, m.Problem())
+			}
+		})
+	}
+}
+
+func TestAHooksPinThatCanNotBeReadAnyMoreIsSaidAndPutRight(t *testing.T) {
+	h := newHost(t)
+	m := h.manager(Enabled)
+	h.settle(m, false)
+	h.detach("connect4")
+	path := filepath.Join(maps.LinksDir(h.root), "ctlb_connect4")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.Resync()
+	h.settle(m, false)
+	if err := m.Problem(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("problem %v, want one that names %s", err, path)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	h.now = h.now.Add(time.Minute)
+	h.settle(m, false)
+	h.wantHooks("it is gone", allHooks()...)
+	if s := m.State(); s.SelfTest != TestPassed || m.Problem() != nil {
+		t.Errorf("it is gone: self-test %s, problem %v", s.SelfTest, m.Problem())
+	}
 }
 
 func TestHiddenHooksAreNotAttached(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -55,6 +54,7 @@ type Manager struct {
 
 	attached map[string]bool // hooks that carry programs of this run
 	earlier  map[string]bool // hooks that carry those of an earlier run
+	looked   bool            // earlier is known
 	dirty    bool            // hooks are to be looked at
 	hostID   uint64          // cookie of the host's network namespace; 0: not known
 	loaded   layout.CTLBConfig
@@ -72,25 +72,42 @@ type Manager struct {
 	opt optState
 }
 
-// NewManager looks at what an earlier run has left; it attaches nothing yet.
-func NewManager(o Options) (*Manager, error) {
+// NewManager looks at what an earlier run has left; it attaches nothing yet. That this can not be seen is a Problem
+// like others, and is tried again by Ensure.
+func NewManager(o Options) *Manager {
 	m := &Manager{o: o, log: o.Log.WithField("component", "socket-lb"), dirty: true, attached: map[string]bool{},
 		earlier: map[string]bool{}, results: make(chan Result, 1), opt: newOptState()}
 	m.plan = PlanFor(o.Mode, o.Features.Has, o.IPv4, o.IPv6)
-	links, err := attach.CgroupLinks(o.BPFFSRoot)
-	if err != nil {
-		return nil, fmt.Errorf("programs at connect time of an earlier run: %w", err)
+	m.look(o.Now())
+	if o.Features.Has(features.NetnsCookie) {
+		// Before Linux 5.14 only the self-test can tell.
+		if id, err := netNSCookie(o.Namespace); err == nil {
+			m.hostID = id
+		}
 	}
+	return m
+}
+
+// look finds out once which hooks carry programs of an earlier run, and reports whether that is known.
+func (m *Manager) look(now time.Time) bool {
+	if m.looked || !m.retry.Due(now) {
+		return m.looked
+	}
+	links, err := attach.CgroupLinks(m.o.BPFFSRoot)
+	if err != nil {
+		m.setFailure(fmt.Errorf("programs at connect time of an earlier run can not be known: %w", err))
+		return false
+	}
+	m.looked = true
 	for _, l := range links {
 		m.earlier[l.Hook] = true
 	}
-	if o.Features.Has(features.NetnsCookie) {
-		// Before Linux 5.14 only the self-test can tell.
-		if m.hostID, err = netNSCookie(o.Namespace); err != nil {
-			m.hostID = 0
-		}
+	if m.failure != nil {
+		m.log.Info("programs at connect time of an earlier run are known now")
+		m.failure = nil
+		m.retry.Succeeded()
 	}
-	return m, nil
+	return true
 }
 
 // Plan is what the mode comes to on this kernel.
@@ -114,6 +131,9 @@ func (m *Manager) Ensure(ctx context.Context, fallbackServes bool) {
 }
 
 func (m *Manager) ensureHooks(now time.Time, fallbackServes bool) {
+	if !m.look(now) {
+		return
+	}
 	if (m.dirty || len(m.earlier) > 0) && m.retry.Due(now) && (!m.plan.Fallback || fallbackServes || len(m.earlier) == 0) {
 		m.setFailure(m.hooks(now))
 	}
@@ -246,14 +266,17 @@ func (m *Manager) Resync() {
 	links, err := attach.CgroupLinks(m.o.BPFFSRoot)
 	if err != nil {
 		m.log.WithError(err).Warn("programs at connect time could not be compared with what they should be")
-		return
 	}
 	there := map[string]attach.CgroupLink{}
 	for _, l := range links {
 		there[l.Hook] = l
 	}
 	for hook := range m.attached {
-		if l, ok := there[hook]; !ok || l.CgroupID == 0 {
+		l, ok := there[hook]
+		switch {
+		case !ok && err != nil: // may be there: attaching finds out, and fails if it can not
+			m.dirty = true
+		case !ok, l.CgroupID == 0:
 			m.log.WithField("hook", hook).Warn("program at connect time was removed by somebody else, attaching it again")
 			delete(m.attached, hook)
 			m.dirty = true
@@ -291,99 +314,6 @@ func (m *Manager) Next() (time.Time, bool) {
 	consider(m.opt.retry.Waiting())
 	consider(m.closing, len(m.earlier) > 0 && !m.closing.IsZero())
 	return next, ok
-}
-
-// Balancing reports whether sockets are balanced, or will be after the next Ensure: TC is to look for what they
-// asked for.
-func (m *Manager) Balancing() bool {
-	for hook := range m.earlier {
-		if kind, _ := split(hook); kind == "connect" {
-			return true
-		}
-	}
-	return m.plan.Balances()
-}
-
-// FallbackNeeded reports whether host traffic must be balanced packet by packet: because of the mode or the
-// kernel, or because attaching or the self-test has failed. known is false until that has been found out.
-func (m *Manager) FallbackNeeded() (needed, known bool) {
-	switch {
-	case m.plan.Fallback, m.failure != nil, m.failed != nil:
-		return true, true
-	case !m.tested:
-		return false, false
-	}
-	return false, true
-}
-
-// State is what people are told.
-type State struct {
-	Mode     string   `json:"mode"`
-	Cgroup   string   `json:"cgroup,omitempty"`
-	Hooks    []string `json:"hooks,omitempty"` // with programs of this run
-	Leaving  []string `json:"leaving,omitempty"`
-	SelfTest string   `json:"selfTest,omitempty"` // one of those below; empty: there is nothing to test
-	Fallback bool     `json:"fallback"`
-	Why      string   `json:"why,omitempty"`
-	Missing  []string `json:"missing,omitempty"` // features of the kernel
-	OptedOut int      `json:"optedOut"`          // network namespaces
-}
-
-// What State says of the self-test.
-const (
-	TestPending = "pending"
-	TestPassed  = "passed"
-	TestFailed  = "failed"
-)
-
-// Problem is what is wrong, and nil if nothing is.
-func (m *Manager) Problem() error { return errors.Join(m.failure, m.failed, m.opt.failure) }
-
-// Broken reports whether attaching or the self-test has failed.
-func (m *Manager) Broken() bool { return m.failure != nil || m.failed != nil }
-
-// State returns what people are told.
-func (m *Manager) State() State {
-	s := State{Mode: string(m.o.Mode), OptedOut: len(m.opt.written), Why: m.plan.Why}
-	s.Fallback, _ = m.FallbackNeeded()
-	if m.cgroup != nil {
-		s.Cgroup = m.cgroup.Path()
-	}
-	for _, h := range load.CgroupHooks() {
-		if m.attached[h.Name] {
-			s.Hooks = append(s.Hooks, h.Name)
-		} else if m.earlier[h.Name] {
-			s.Leaving = append(s.Leaving, h.Name)
-		}
-	}
-	for _, f := range m.plan.Missing {
-		s.Missing = append(s.Missing, string(f))
-	}
-	if m.plan.Balances() {
-		switch {
-		case m.failed != nil:
-			s.SelfTest = TestFailed
-		case m.tested:
-			s.SelfTest = TestPassed
-		default:
-			s.SelfTest = TestPending
-		}
-	}
-	var why []string
-	for _, w := range []string{m.plan.Why, text(m.failure), text(m.failed)} {
-		if w != "" {
-			why = append(why, w)
-		}
-	}
-	s.Why = strings.Join(why, "; ")
-	return s
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // lookup reads what the programs have noted of a probe's socket.
