@@ -19,10 +19,7 @@ import (
 
 	"github.com/felix-lite/felix-lite/bpf-go/attach"
 	"github.com/felix-lite/felix-lite/bpf-go/features"
-	"github.com/felix-lite/felix-lite/bpf-go/layout"
 	"github.com/felix-lite/felix-lite/bpf-go/maps"
-	"github.com/felix-lite/felix-lite/felix-lite/endpoints/files"
-	"github.com/felix-lite/felix-lite/felix-lite/model"
 	"github.com/felix-lite/felix-lite/internal/testenv"
 )
 
@@ -299,100 +296,4 @@ func TestTheProbeTellsTheCookieOfANamespaceToo(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("cookie %d, %v; want %d", got, err, want)
 	}
-}
-
-func TestAKernelThatTellsCookiesToProgramsAloneIsAsked(t *testing.T) {
-	h := newHost(t)
-	m := h.manager(Enabled)
-	want := m.hostID
-	m.hostID = 0 // as before Linux 5.14
-	h.settle(m, false)
-	if m.hostID != want || m.loaded.HostNetNS != want {
-		t.Errorf("cookie %d, loaded with %d, want %d", m.hostID, m.loaded.HostNetNS, want)
-	}
-}
-
-func TestOptOutsFollowAnnotationsAndEndpoints(t *testing.T) {
-	h := newHost(t)
-	ns := testenv.NewNetNS(t)
-	cookie, err := netNSCookie(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
-	opted := func(what string, cookies ...uint64) {
-		t.Helper()
-		var got []uint64
-		if err := h.set.SocketOff.All(func(c uint64, _ uint32) bool { got = append(got, c); return true }); err != nil {
-			t.Fatal(err)
-		}
-		if slices.Sort(got); !slices.Equal(got, cookies) {
-			t.Errorf("%s: %v, want %v", what, got, cookies)
-		}
-	}
-	const stale = 1
-	if err := h.set.SocketOff.Put(stale, 1); err != nil {
-		t.Fatal(err)
-	}
-	m := h.manager(Enabled)
-	m.Files(files.Batch{file("1", "a", path), file("2", "gone", "/run/netns/there-is-none")})
-	m.Objects([]model.Change{model.Updated(pod("a", "disabled")), model.Updated(pod("gone", "disabled"))})
-	h.settle(m, false)
-	opted("before all is known, nothing is removed", stale, cookie)
-	m.AllowPrune()
-	h.settle(m, false)
-	opted("what an earlier run left goes", cookie)
-	m.Objects([]model.Change{model.Updated(pod("a", ""))})
-	h.settle(m, false)
-	opted("the annotation is removed")
-	m.Objects([]model.Change{model.Updated(&model.Namespace{Name: "ns", Annotations: map[string]string{Annotation: AnnotationDisabled}})})
-	h.settle(m, false)
-	opted("the namespace opts out", cookie)
-	m.Files(files.Batch{{ID: "1"}})
-	h.settle(m, false)
-	opted("the pod is gone")
-	if err := m.Problem(); err != nil {
-		t.Errorf("problem %v", err)
-	}
-	// The host itself can not be opted out by a file that names its namespace.
-	m.Files(files.Batch{file("3", "a", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(h.ns)))})
-	h.settle(m, false)
-	opted("the host's namespace")
-	if m.Problem() == nil {
-		t.Error("nobody is told")
-	}
-}
-
-// As long as nobody has opted out, no program looks for those who have.
-func TestProgramsLookForOptOutsOnceThereAreAny(t *testing.T) {
-	h := newHost(t)
-	ns := testenv.NewNetNS(t)
-	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
-	looks := func(m *Manager, what string, want bool) {
-		t.Helper()
-		h.settle(m, false)
-		if got := m.loaded.Flags&uint32(layout.CTLBOptOuts) != 0; got != want {
-			t.Errorf("%s: programs look for opt-outs: %t, want %t", what, got, want)
-		}
-		if err := m.Problem(); err != nil {
-			t.Errorf("%s: problem %v", what, err)
-		}
-	}
-	m := h.manager(Enabled)
-	m.AllowPrune()
-	looks(m, "nobody has opted out", false)
-	m.Files(files.Batch{file("1", "a", path)})
-	m.Objects([]model.Change{model.Updated(pod("a", "disabled"))})
-	looks(m, "a pod opts out", true)
-	next := h.manager(Enabled)
-	m.Close()
-	next.Ensure(context.Background(), false)
-	if next.loaded.Flags&uint32(layout.CTLBOptOuts) == 0 {
-		t.Error("after a restart: what an earlier run has opted out is balanced until its file is read again")
-	}
-	next.AllowPrune()
-	looks(next, "and is gone", true)
-	third := h.manager(Enabled)
-	next.Close()
-	looks(third, "after another restart", false)
 }

@@ -24,11 +24,15 @@ type optState struct {
 	prune   bool              // what nobody wants is removed
 	read    bool              // what an earlier run wrote is in written
 	written map[uint64]bool   // cookies in the map
+	earlier map[uint64]bool   // those of them that an earlier run wrote, and that are not known to be of any path
 	any     bool              // there has been one: programs look into the map from then on
 	cookies map[string]nsFile // by path
 	failure error
 	retry   backoff.Backoff
 }
+
+// errHost means that an endpoint's network namespace is that of the host.
+var errHost = errors.New("it is the host's, which can not opt out")
 
 // nsFile is the network namespace that a path meant when it was last opened.
 type nsFile struct {
@@ -37,7 +41,8 @@ type nsFile struct {
 }
 
 func newOptState() optState {
-	return optState{known: newOptOuts(), dirty: true, written: map[uint64]bool{}, cookies: map[string]nsFile{}}
+	return optState{known: newOptOuts(), dirty: true, written: map[uint64]bool{}, earlier: map[uint64]bool{},
+		cookies: map[string]nsFile{}}
 }
 
 // ensureOptOuts writes what is missing in the map, and removes what is too much once every source has told all.
@@ -55,7 +60,7 @@ func (m *Manager) ensureOptOuts(now time.Time) {
 	delay := o.retry.Failed(now)
 	if o.failure == nil || o.failure.Error() != err.Error() {
 		m.log.WithError(err).WithField("retry", delay.Round(time.Millisecond).String()).
-			Warn("a pod has opted out of balancing at connect time and is balanced nevertheless")
+			Warn("a pod has opted out of balancing at connect time, or back in, and that could not be seen to")
 	}
 	o.failure = err
 }
@@ -72,7 +77,11 @@ func (m *Manager) readOptOuts() error {
 	if o.read {
 		return nil
 	}
-	if err := m.o.Maps.SocketOff.All(func(cookie uint64, _ uint32) bool { o.written[cookie] = true; return true }); err != nil {
+	err := m.o.Maps.SocketOff.All(func(cookie uint64, _ uint32) bool {
+		o.written[cookie], o.earlier[cookie] = true, true
+		return true
+	})
+	if err != nil {
 		return err
 	}
 	o.read, o.any = true, len(o.written) > 0
@@ -84,34 +93,20 @@ func (m *Manager) writeOptOuts() error {
 	if err := m.readOptOuts(); err != nil {
 		return err
 	}
-	wanted := map[uint64]bool{}
-	var errs []error
-	paths := o.known.paths()
-	if len(paths) > 0 && !m.o.Features.Has(features.NetnsCookie) {
-		errs, paths = append(errs, m.o.Features.Require(features.NetnsCookie)), nil
-	}
-	current := map[string]nsFile{}
-	for _, path := range paths {
-		f, err := m.cookieOf(path)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // the pod is on its way out
+	wanted, all, err := m.wantedCookies()
+	errs := []error{err}
+	for cookie := range wanted {
+		if delete(o.earlier, cookie); o.written[cookie] {
+			continue
 		}
-		if err != nil {
+		if err := m.o.Maps.SocketOff.Put(cookie, 1); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		current[path], wanted[f.cookie] = f, true
-		if !o.written[f.cookie] {
-			if err := m.o.Maps.SocketOff.Put(f.cookie, 1); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			o.written[f.cookie], o.any = true, true
-		}
+		o.written[cookie], o.any = true, true
 	}
-	o.cookies = current
 	for cookie := range o.written {
-		if wanted[cookie] || !o.prune {
+		if wanted[cookie] || !o.prune || o.earlier[cookie] && !all {
 			continue
 		}
 		if err := m.o.Maps.SocketOff.Remove(cookie); err != nil {
@@ -119,8 +114,43 @@ func (m *Manager) writeOptOuts() error {
 			continue
 		}
 		delete(o.written, cookie)
+		delete(o.earlier, cookie)
 	}
 	return errors.Join(errs...)
+}
+
+// wantedCookies are those of the network namespaces that have opted out. Where one can not be read its cookie is the one
+// it had; all is false if that of any is not known, so that it may be one that an earlier run wrote.
+func (m *Manager) wantedCookies() (wanted map[uint64]bool, all bool, err error) {
+	o := &m.opt
+	wanted, all = map[uint64]bool{}, true
+	paths := o.known.paths()
+	if len(paths) > 0 && !m.o.Features.Has(features.NetnsCookie) {
+		return wanted, all, m.o.Features.Require(features.NetnsCookie)
+	}
+	var errs []error
+	current := map[string]nsFile{}
+	for _, path := range paths {
+		f, err := m.cookieOf(path)
+		switch before, known := o.cookies[path]; {
+		case err == nil:
+		case errors.Is(err, os.ErrNotExist):
+			continue // the pod is on its way out
+		case errors.Is(err, errHost):
+			errs = append(errs, err)
+			continue
+		default:
+			errs = append(errs, err)
+			if !known {
+				all = false
+				continue
+			}
+			f = before
+		}
+		current[path], wanted[f.cookie] = f, true
+	}
+	o.cookies = current
+	return wanted, all, errors.Join(errs...)
 }
 
 // cookieOf finds the cookie of the network namespace at path.
@@ -146,7 +176,7 @@ func (m *Manager) cookieOf(path string) (nsFile, error) {
 		cookie, err = m.prober().cookie(context.Background(), path, m.families())
 	}
 	if err == nil && cookie == m.hostID {
-		err = errors.New("it is the host's, which can not opt out")
+		err = errHost
 	}
 	if err != nil {
 		return nsFile{}, fmt.Errorf("network namespace %s: %w", path, err)
