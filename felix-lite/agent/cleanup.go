@@ -62,7 +62,7 @@ func Cleanup(ctx context.Context, o CleanupOptions) ([]string, error) {
 	note("interfaces", n, err)
 	n, err = removeRoutes(ctx)
 	note("routes", n, err)
-	n, err = netfilter.Remove()
+	n, err = netfilter.Remove(ctx)
 	note("chains", n, err)
 	removed, err := hostnat.Remove(h)
 	note("host pair", count(removed), err)

@@ -3,12 +3,11 @@
 package netfilter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
-
-	"github.com/coreos/go-iptables/iptables"
 
 	"github.com/felix-lite/felix-lite/felix-lite/model"
 )
@@ -40,81 +39,95 @@ func base(f model.Family) string {
 }
 
 // command finds the iptables command of a back-end: by its own name or, if it is what "iptables" stands for, by that.
-func command(b Backend, f model.Family) (string, error) {
+func command(ctx context.Context, b Backend, f model.Family) (string, error) {
 	name := base(f) + suffixes[b].name
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
-	path, err := exec.LookPath(base(f))
-	if err == nil {
-		version, verr := exec.Command(path, "--version").Output()
-		mode := string(version)
-		if verr == nil && (strings.Contains(mode, suffixes[b].version) || b == Legacy && !strings.Contains(mode, "(")) {
+	if path, err := exec.LookPath(base(f)); err == nil {
+		mode, err := run(ctx, path, "--version")
+		if err != nil {
+			return "", fmt.Errorf("which back-end %s is of: %w", path, err)
+		}
+		if strings.Contains(mode, suffixes[b].version) || b == Legacy && !strings.Contains(mode, "(") {
 			return path, nil
 		}
 	}
 	return "", fmt.Errorf("%s: %w: install the package iptables", name, ErrMissing)
 }
 
-// lockSeconds is how long a command waits for another one that holds the xtables lock.
-const lockSeconds = 10
-
-// open makes the tool of one back-end and family.
-func open(b Backend, f model.Family) (*iptables.IPTables, error) {
-	path, err := command(b, f)
+// open finds the commands of one back-end and family, and tells whether they can choose source ports at random.
+func open(ctx context.Context, b Backend, f model.Family) (c commands, random bool, err error) {
+	path, err := command(ctx, b, f)
 	if err != nil {
-		return nil, err
+		return commands{}, false, err
 	}
-	family := iptables.ProtocolIPv4
-	if f == model.IPv6 {
-		family = iptables.ProtocolIPv6
-	}
-	t, err := iptables.New(iptables.Path(path), iptables.IPFamily(family), iptables.Timeout(lockSeconds))
+	version, err := run(ctx, path, "--version")
 	if err != nil {
-		return nil, fmt.Errorf("use %s: %w", path, err)
+		return commands{}, false, fmt.Errorf("use %s: %w", path, err)
 	}
-	return t, nil
+	return commands{path: path}, randomFully(version), nil
 }
 
 // holding is what a back-end holds.
 type holding struct {
-	there  bool // its commands are installed
-	others int  // rules that are not ours
+	there  bool // its commands are installed, and the kernel has it
+	others int  // rules that are not ours; a policy that drops is one
 	ours   bool // a chain of ours
 }
 
 // look reads a back-end's rules of both families. Listing by -save makes no tables where there were none.
-func look(b Backend) holding {
+func look(ctx context.Context, b Backend) (holding, error) {
 	var h holding
+	var errs []error
 	for _, f := range model.Families {
-		path, err := command(b, f)
+		saved, err := save(ctx, b, f)
+		if errors.Is(err, ErrMissing) || notInKernel(err) {
+			continue
+		}
 		if err != nil {
+			errs = append(errs, fmt.Errorf("back-end %s, %s: what rules there are: %w", b, f, err))
 			continue
 		}
+		others, mine := countRules(saved)
 		h.there = true
-		save := path + "-save"
-		if _, err := exec.LookPath(save); err != nil {
-			continue
-		}
-		out, _ := exec.Command(save).Output() // what it can not read it says on stderr
-		others, mine := countRules(string(out))
 		h.others += others
 		h.ours = h.ours || mine
 	}
-	return h
+	return h, errors.Join(errs...)
 }
 
-// countRules counts, in what iptables-save prints, the rules of others, and tells whether there are chains of ours.
+// save prints all rules of one back-end and family.
+func save(ctx context.Context, b Backend, f model.Family) (string, error) {
+	path, err := command(ctx, b, f)
+	if err != nil {
+		return "", err
+	}
+	if path, err = exec.LookPath(path + "-save"); err != nil {
+		return "", fmt.Errorf("%w: %w: install the package iptables", err, ErrMissing)
+	}
+	return run(ctx, path)
+}
+
+// countRules counts, in what iptables-save prints, the rules of others, and tells whether there are chains of ours. A chain's
+// policy is a rule, unless it accepts: that of every chain which nobody has touched.
 func countRules(saved string) (others int, mine bool) {
 	for line := range strings.Lines(saved) {
 		switch {
 		case strings.HasPrefix(line, ":"+ours):
 			mine = true
-		case strings.HasPrefix(line, "-A ") && !strings.Contains(line, ours):
+		case strings.HasPrefix(line, "-A ") && !strings.Contains(line, ours), restrictive(line):
 			others++
 		}
 	}
 	return others, mine
+}
+
+// restrictive tells whether a line of iptables-save is a built-in chain whose policy is not to accept; that of other chains
+// is printed as "-".
+func restrictive(line string) bool {
+	fields := strings.Fields(line)
+	return strings.HasPrefix(line, ":") && len(fields) > 1 && fields[1] != "ACCEPT" && fields[1] != "-"
 }
 
 // choose settles Auto.

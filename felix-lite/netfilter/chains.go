@@ -3,20 +3,21 @@
 package netfilter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// tool is what we use of go-iptables.
+// tool is the iptables of one back-end and family. What ends with its context has done all or nothing.
 type tool interface {
-	List(table, chain string) ([]string, error)
-	NewChain(table, chain string) error
-	Append(table, chain string, rule ...string) error
-	Insert(table, chain string, pos int, rule ...string) error
-	DeleteById(table, chain string, id int) error
-	ClearAndDeleteChain(table, chain string) error
+	List(ctx context.Context, table, chain string) ([]string, error)
+	NewChain(ctx context.Context, table, chain string) error
+	Append(ctx context.Context, table, chain string, rule ...string) error
+	Insert(ctx context.Context, table, chain string, pos int, rule ...string) error
+	DeleteAt(ctx context.Context, table, chain string, pos int) error
+	DeleteChain(ctx context.Context, table, chain string) error
 }
 
 // chains keeps the chains of one family.
@@ -33,18 +34,21 @@ func newChains(t tool) *chains {
 }
 
 // ensure brings all chains to what they should be, removes those of ours that are not wanted, and returns how many changes
-// it made and what does not work on this kernel.
-func (c *chains) ensure(want []Chain) (changes int, limits []string, err error) {
+// it made and what does not work on this kernel. It ends with the context; what is half done then, the next call does.
+func (c *chains) ensure(ctx context.Context, want []Chain) (changes int, limits []string, err error) {
 	var errs []error
 	for _, place := range places {
+		if ctx.Err() != nil {
+			break
+		}
 		i := slices.IndexFunc(want, func(w Chain) bool { return w.id() == place.id() })
 		var n int
 		var err error
 		if i < 0 {
-			n, err = c.remove(place)
+			n, err = c.remove(ctx, place)
 		} else {
 			var limit string
-			if n, limit, err = c.ensureChain(want[i]); limit != "" {
+			if n, limit, err = c.ensureChain(ctx, want[i]); limit != "" {
 				limits = append(limits, limit)
 			}
 		}
@@ -56,21 +60,21 @@ func (c *chains) ensure(want []Chain) (changes int, limits []string, err error) 
 	return changes, limits, errors.Join(errs...)
 }
 
-func (c *chains) ensureChain(want Chain) (changes int, limit string, err error) {
+func (c *chains) ensureChain(ctx context.Context, want Chain) (changes int, limit string, err error) {
 	text := strings.Join(want.Rules, "\n")
 	if why := c.refused[want.id()]; why != "" && strings.HasPrefix(why, text+"\n\n") {
 		return 0, strings.TrimPrefix(why, text+"\n\n"), nil
 	}
-	changes, err = c.ensureRules(want, text)
+	changes, err = c.ensureRules(ctx, want, text)
 	if err == nil {
 		var n int
-		n, err = c.ensureJump(want)
+		n, err = c.ensureJump(ctx, want)
 		changes += n
 	}
 	if err != nil && want.Without != "" && unknownToKernel(err) {
 		limit = fmt.Sprintf("%s: table %s: %v", want.Without, want.Table, err)
 		c.refused[want.id()] = text + "\n\n" + limit
-		n, rerr := c.remove(want)
+		n, rerr := c.remove(ctx, want)
 		if rerr != nil && !unknownToKernel(rerr) {
 			return changes + n, limit, rerr
 		}
@@ -81,11 +85,11 @@ func (c *chains) ensureChain(want Chain) (changes int, limit string, err error) 
 
 // ensureRules writes the rules of a chain where they are others. The new ones stand behind the old before those go, so that
 // there is no moment without rules.
-func (c *chains) ensureRules(want Chain, text string) (int, error) {
-	have, err := c.rules(want.Table, want.Name)
+func (c *chains) ensureRules(ctx context.Context, want Chain, text string) (int, error) {
+	have, err := c.rules(ctx, want.Table, want.Name)
 	changes := 0
 	if isNotExist(err) {
-		if err := c.tool.NewChain(want.Table, want.Name); err != nil {
+		if err := c.tool.NewChain(ctx, want.Table, want.Name); err != nil {
 			return 0, err
 		}
 		have, changes = nil, 1
@@ -96,18 +100,18 @@ func (c *chains) ensureRules(want Chain, text string) (int, error) {
 		return changes, nil
 	}
 	for _, rule := range want.Rules {
-		if err := c.tool.Append(want.Table, want.Name, strings.Fields(rule)...); err != nil {
+		if err := c.tool.Append(ctx, want.Table, want.Name, strings.Fields(rule)...); err != nil {
 			return changes, fmt.Errorf("append %q: %w", rule, err)
 		}
 		changes++
 	}
 	for range have {
-		if err := c.tool.DeleteById(want.Table, want.Name, 1); err != nil {
+		if err := c.tool.DeleteAt(ctx, want.Table, want.Name, 1); err != nil {
 			return changes, fmt.Errorf("delete an old rule: %w", err)
 		}
 		changes++
 	}
-	if have, err = c.rules(want.Table, want.Name); err != nil {
+	if have, err = c.rules(ctx, want.Table, want.Name); err != nil {
 		return changes, err
 	}
 	if printed := strings.Join(have, "\n"); printed != text && len(have) == len(want.Rules) {
@@ -123,8 +127,8 @@ func (c *chains) as(want Chain, have []string, text string) bool {
 }
 
 // rules lists a chain's rules, without "-A chain".
-func (c *chains) rules(table, chain string) ([]string, error) {
-	lines, err := c.tool.List(table, chain)
+func (c *chains) rules(ctx context.Context, table, chain string) ([]string, error) {
+	lines, err := c.tool.List(ctx, table, chain)
 	if err != nil {
 		return nil, err
 	}
@@ -138,32 +142,32 @@ func (c *chains) rules(table, chain string) ([]string, error) {
 }
 
 // ensureJump makes the jump to a chain the first rule of its parent, and the only one.
-func (c *chains) ensureJump(want Chain) (int, error) {
-	rules, err := c.rules(want.Table, want.Parent)
+func (c *chains) ensureJump(ctx context.Context, want Chain) (int, error) {
+	rules, err := c.rules(ctx, want.Table, want.Parent)
 	if err != nil && !isNotExist(err) {
 		return 0, err
 	}
 	jump := "-j " + want.Name
 	changes := 0
 	if len(rules) == 0 || rules[0] != jump {
-		if err := c.tool.Insert(want.Table, want.Parent, 1, strings.Fields(jump)...); err != nil {
+		if err := c.tool.Insert(ctx, want.Table, want.Parent, 1, strings.Fields(jump)...); err != nil {
 			return 0, fmt.Errorf("jump from %s: %w", want.Parent, err)
 		}
 		rules = append([]string{jump}, rules...)
 		changes++
 	}
-	n, err := c.deleteRules(want.Table, want.Parent, rules, jump, 1)
+	n, err := c.deleteRules(ctx, want.Table, want.Parent, rules, jump, 1)
 	return changes + n, err
 }
 
 // deleteRules deletes from a chain all rules from a place on that are like one, the last first.
-func (c *chains) deleteRules(table, chain string, rules []string, like string, from int) (int, error) {
+func (c *chains) deleteRules(ctx context.Context, table, chain string, rules []string, like string, from int) (int, error) {
 	changes := 0
 	for i := len(rules) - 1; i >= from; i-- {
 		if rules[i] != like {
 			continue
 		}
-		if err := c.tool.DeleteById(table, chain, i+1); err != nil {
+		if err := c.tool.DeleteAt(ctx, table, chain, i+1); err != nil {
 			return changes, fmt.Errorf("delete the jump from %s: %w", chain, err)
 		}
 		changes++
@@ -172,21 +176,21 @@ func (c *chains) deleteRules(table, chain string, rules []string, like string, f
 }
 
 // remove takes a chain and the jumps to it away; one that is not there is fine.
-func (c *chains) remove(place Chain) (int, error) {
-	if _, err := c.rules(place.Table, place.Name); isNotExist(err) {
+func (c *chains) remove(ctx context.Context, place Chain) (int, error) {
+	if _, err := c.rules(ctx, place.Table, place.Name); isNotExist(err) {
 		return 0, nil
 	} else if err != nil {
 		return 0, err
 	}
-	rules, err := c.rules(place.Table, place.Parent)
+	rules, err := c.rules(ctx, place.Table, place.Parent)
 	if err != nil && !isNotExist(err) {
 		return 0, err
 	}
-	changes, err := c.deleteRules(place.Table, place.Parent, rules, "-j "+place.Name, 0)
+	changes, err := c.deleteRules(ctx, place.Table, place.Parent, rules, "-j "+place.Name, 0)
 	if err != nil {
 		return changes, err
 	}
-	if err := c.tool.ClearAndDeleteChain(place.Table, place.Name); err != nil {
+	if err := c.tool.DeleteChain(ctx, place.Table, place.Name); err != nil {
 		return changes, fmt.Errorf("delete: %w", err)
 	}
 	return changes + 1, nil
@@ -204,10 +208,5 @@ func unknownToKernel(err error) bool {
 	if isNotExist(err) {
 		return true
 	}
-	for _, text := range []string{"does it exist", "insmod", "missing kernel module", "Operation not supported"} {
-		if strings.Contains(err.Error(), text) {
-			return true
-		}
-	}
-	return false
+	return containsAny(err.Error(), []string{"does it exist", "insmod", "missing kernel module", "Operation not supported"})
 }

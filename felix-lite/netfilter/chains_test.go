@@ -3,6 +3,7 @@
 package netfilter
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"github.com/felix-lite/felix-lite/felix-lite/model"
 )
 
-// fakeError is an error as go-iptables makes them.
+// fakeError is an error as a command makes them.
 type fakeError struct{ notExist bool }
 
 func (e fakeError) Error() string    { return "exit status 1" }
@@ -33,7 +34,7 @@ func newFake() *fake {
 	return f
 }
 
-func (f *fake) List(table, chain string) ([]string, error) {
+func (f *fake) List(_ context.Context, table, chain string) ([]string, error) {
 	rules, ok := f.chains[table+" "+chain]
 	if !ok {
 		return nil, fakeError{notExist: true}
@@ -54,26 +55,26 @@ func (f *fake) write(operation string, do func()) error {
 	return nil
 }
 
-func (f *fake) NewChain(table, chain string) error {
+func (f *fake) NewChain(_ context.Context, table, chain string) error {
 	return f.write("new "+chain, func() { f.chains[table+" "+chain] = nil })
 }
 
-func (f *fake) Append(table, chain string, rule ...string) error {
+func (f *fake) Append(_ context.Context, table, chain string, rule ...string) error {
 	key, text := table+" "+chain, strings.Join(rule, " ")
 	return f.write("append "+text, func() { f.chains[key] = append(f.chains[key], text) })
 }
 
-func (f *fake) Insert(table, chain string, pos int, rule ...string) error {
+func (f *fake) Insert(_ context.Context, table, chain string, pos int, rule ...string) error {
 	key, text := table+" "+chain, strings.Join(rule, " ")
 	return f.write("insert "+text, func() { f.chains[key] = slices.Insert(f.chains[key], pos-1, text) })
 }
 
-func (f *fake) DeleteById(table, chain string, id int) error {
+func (f *fake) DeleteAt(_ context.Context, table, chain string, id int) error {
 	key := table + " " + chain
 	return f.write("delete", func() { f.chains[key] = slices.Delete(f.chains[key], id-1, id) })
 }
 
-func (f *fake) ClearAndDeleteChain(table, chain string) error {
+func (f *fake) DeleteChain(_ context.Context, table, chain string) error {
 	return f.write("clear", func() { delete(f.chains, table+" "+chain) })
 }
 
@@ -82,16 +83,16 @@ func TestChainsThatAreRightCostNoWriteHoweverIptablesPrintsThem(t *testing.T) {
 	f.print = func(s string) string { return strings.ReplaceAll(s, "--mark 0x", "--mark 0x0") }
 	c := newChains(f)
 	want := Rules(wanted, model.IPv4, true)
-	if _, limits, err := c.ensure(want); err != nil || len(limits) > 0 {
+	if _, limits, err := c.ensure(t.Context(), want); err != nil || len(limits) > 0 {
 		t.Fatal(limits, err)
 	}
 	f.writes = 0
-	if n, _, err := c.ensure(want); err != nil || n != 0 || f.writes != 0 {
+	if n, _, err := c.ensure(t.Context(), want); err != nil || n != 0 || f.writes != 0 {
 		t.Errorf("%d changes, %d writes, %v", n, f.writes, err)
 	}
 	// The same text by another's hand is no longer ours as printed.
 	f.chains["filter "+Forward] = append(f.chains["filter "+Forward], "-j DROP")
-	if n, _, err := c.ensure(want); err != nil || n == 0 {
+	if n, _, err := c.ensure(t.Context(), want); err != nil || n == 0 {
 		t.Errorf("%d changes, %v", n, err)
 	}
 	for _, w := range want {
@@ -107,7 +108,7 @@ func TestChainsThatAreRightCostNoWriteHoweverIptablesPrintsThem(t *testing.T) {
 func TestThereIsNoMomentWithoutRulesWhileTheyAreReplaced(t *testing.T) {
 	f := newFake()
 	c := newChains(f)
-	if _, _, err := c.ensure(Rules(wanted, model.IPv4, true)); err != nil {
+	if _, _, err := c.ensure(t.Context(), Rules(wanted, model.IPv4, true)); err != nil {
 		t.Fatal(err)
 	}
 	other := wanted
@@ -119,7 +120,7 @@ func TestThereIsNoMomentWithoutRulesWhileTheyAreReplaced(t *testing.T) {
 		}
 		return nil
 	}
-	if n, _, err := c.ensure(Rules(other, model.IPv4, true)); err != nil || n == 0 {
+	if n, _, err := c.ensure(t.Context(), Rules(other, model.IPv4, true)); err != nil || n == 0 {
 		t.Errorf("%d changes, %v", n, err)
 	}
 }
@@ -134,7 +135,7 @@ func TestWhatTheKernelDoesNotHaveIsSaidOnceAndTheRestIsKept(t *testing.T) {
 	}
 	c := newChains(f)
 	want := Rules(wanted, model.IPv6, false)
-	_, limits, err := c.ensure(want)
+	_, limits, err := c.ensure(t.Context(), want)
 	if err != nil || len(limits) != 1 || !strings.Contains(limits[0], "INVALID may drop host traffic to services") {
 		t.Fatalf("%q, %v", limits, err)
 	}
@@ -145,7 +146,7 @@ func TestWhatTheKernelDoesNotHaveIsSaidOnceAndTheRestIsKept(t *testing.T) {
 		t.Errorf("masquerading: %q", got)
 	}
 	f.writes = 0
-	if n, again, err := c.ensure(want); err != nil || n != 0 || f.writes != 0 || !slices.Equal(again, limits) {
+	if n, again, err := c.ensure(t.Context(), want); err != nil || n != 0 || f.writes != 0 || !slices.Equal(again, limits) {
 		t.Errorf("a second look: %d changes, %d writes, %q, %v", n, f.writes, again, err)
 	}
 }
@@ -161,14 +162,14 @@ func TestAChainThatFailsDoesNotKeepTheOthers(t *testing.T) {
 	}
 	c := newChains(f)
 	want := Rules(wanted, model.IPv4, true)
-	if _, _, err := c.ensure(want); !errors.Is(err, busy) || !strings.Contains(err.Error(), Input) {
+	if _, _, err := c.ensure(t.Context(), want); !errors.Is(err, busy) || !strings.Contains(err.Error(), Input) {
 		t.Errorf("got %v", err)
 	}
 	if len(f.chains["nat "+Postrouting]) == 0 || len(f.chains["filter "+Forward]) == 0 {
 		t.Errorf("the others: %v", f.chains)
 	}
 	f.fail = func(string) error { return nil }
-	if n, _, err := c.ensure(want); err != nil || n == 0 || len(f.chains["filter "+Input]) == 0 {
+	if n, _, err := c.ensure(t.Context(), want); err != nil || n == 0 || len(f.chains["filter "+Input]) == 0 {
 		t.Errorf("later: %d changes, %v", n, err)
 	}
 }
@@ -201,7 +202,7 @@ func TestTheBackendWithMoreRulesOfOthersIsChosen(t *testing.T) {
 func TestWithoutThePairNoChainAndNoRuleIsForIt(t *testing.T) {
 	f := newFake()
 	c := newChains(f)
-	if _, _, err := c.ensure(Rules(wanted, model.IPv4, true)); err != nil {
+	if _, _, err := c.ensure(t.Context(), Rules(wanted, model.IPv4, true)); err != nil {
 		t.Fatal(err)
 	}
 	without := wanted
@@ -209,7 +210,7 @@ func TestWithoutThePairNoChainAndNoRuleIsForIt(t *testing.T) {
 	if without.Equal(wanted) {
 		t.Error("specs with and without the pair are equal")
 	}
-	if n, _, err := c.ensure(Rules(without, model.IPv4, true)); err != nil || n == 0 {
+	if n, _, err := c.ensure(t.Context(), Rules(without, model.IPv4, true)); err != nil || n == 0 {
 		t.Errorf("%d changes, %v", n, err)
 	}
 	for chain, rules := range f.chains {
@@ -227,5 +228,22 @@ func TestWithoutThePairNoChainAndNoRuleIsForIt(t *testing.T) {
 		if len(f.chains[chain]) == 0 {
 			t.Errorf("%s has no rules", chain)
 		}
+	}
+}
+
+func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
+	f := newFake()
+	ctx, stop := context.WithCancel(t.Context())
+	f.fail = func(operation string) error {
+		if ctx.Err() != nil {
+			t.Errorf("%s: after the end", operation)
+		}
+		if strings.HasPrefix(operation, "append") {
+			stop()
+		}
+		return ctx.Err()
+	}
+	if n, _, _ := newChains(f).ensure(ctx, Rules(wanted, model.IPv4, true)); n != 1 {
+		t.Errorf("%d changes, want the one before the end", n)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/coreos/go-iptables/iptables"
 	"github.com/vishvananda/netns"
 
 	"github.com/felix-lite/felix-lite/felix-lite/model"
@@ -42,6 +41,7 @@ type Keeper struct {
 	// Of the goroutine.
 	backend Backend
 	asked   Backend // what the backend was found for
+	cleared bool    // the other one holds nothing of ours
 	tools   map[model.Family]*chains
 	random  map[model.Family]bool
 }
@@ -69,7 +69,8 @@ func (k *Keeper) Want(s Spec) {
 // Results is the channel of what became of each look. The newest replaces one that nobody has taken.
 func (k *Keeper) Results() <-chan Result { return k.results }
 
-// Done is closed when Run has ended.
+// Done is closed when Run has ended, which waits for no command: one that is at work is killed. What is half done stays so; the
+// next keeper does the rest.
 func (k *Keeper) Done() <-chan struct{} { return k.done }
 
 // Run does the work until the context ends. Chains stay. It returns an error only where it can not begin.
@@ -93,6 +94,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		if known {
 			r := k.look(ctx, spec)
+			if ctx.Err() != nil {
+				return nil
+			}
 			r.Pair = spec.Pair
 			k.report(r)
 		}
@@ -116,99 +120,116 @@ func (k *Keeper) report(r Result) {
 
 // look brings the chains of both families to what the spec wants.
 func (k *Keeper) look(ctx context.Context, s Spec) Result {
-	if err := k.settle(s); err != nil {
+	if err := k.settle(ctx, s); err != nil {
 		return Result{Err: err}
 	}
 	r := Result{Backend: k.backend}
-	var errs []error
+	errs := []error{k.clear(ctx)}
 	for _, f := range model.Families {
-		if ctx.Err() != nil {
-			return r // half is done; the next agent does the rest
-		}
-		c, err := k.family(f)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		var want []Chain
-		if f == model.IPv4 && s.IPv4 || f == model.IPv6 && s.IPv6 {
-			want = Rules(s, f, k.random[f])
-		} else if !look(k.backend).ours {
-			continue
-		}
-		n, limits, err := c.ensure(want)
-		r.Changes += n
+		changes, limits, err := k.ensure(ctx, s, f)
+		r.Changes += changes
 		r.Limits = append(r.Limits, limits...)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", f, err))
-		}
+		errs = append(errs, err)
 	}
 	r.Err = errors.Join(errs...)
 	return r
 }
 
-// settle finds the back-end, once, and takes away what an earlier run left in the other.
-func (k *Keeper) settle(s Spec) error {
+// ensure brings the chains of one family to what the spec wants.
+func (k *Keeper) ensure(ctx context.Context, s Spec, f model.Family) (changes int, limits []string, err error) {
+	c, err := k.family(ctx, f)
+	if err != nil {
+		return 0, nil, err
+	}
+	var want []Chain
+	if f == model.IPv4 && s.IPv4 || f == model.IPv6 && s.IPv6 {
+		want = Rules(s, f, k.random[f])
+	} else if h, err := look(ctx, k.backend); err != nil || !h.ours {
+		return 0, nil, err
+	}
+	changes, limits, err = c.ensure(ctx, want)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", f, err)
+	}
+	return changes, limits, err
+}
+
+// settle finds the back-end, once.
+func (k *Keeper) settle(ctx context.Context, s Spec) error {
 	if k.backend != "" && k.asked == s.Backend {
 		return nil
 	}
-	nft, legacy := look(NFT), look(Legacy)
-	b, other := s.Backend, legacy
+	b := s.Backend
 	if b == Auto || b == "" {
-		var err error
+		nft, err := look(ctx, NFT)
+		if err != nil {
+			return err
+		}
+		legacy, err := look(ctx, Legacy)
+		if err != nil {
+			return err
+		}
 		if b, err = choose(nft, legacy); err != nil {
 			return err
 		}
 	}
-	left := Legacy
-	if b == Legacy {
-		left, other = NFT, nft
-	}
-	if other.ours {
-		if _, err := removeFrom(left); err != nil {
-			return fmt.Errorf("chains that an earlier run left in the back-end %s: %w", left, err)
-		}
-	}
-	k.backend, k.asked = b, s.Backend
+	k.backend, k.asked, k.cleared = b, s.Backend, false
 	k.tools, k.random = map[model.Family]*chains{}, map[model.Family]bool{}
 	return nil
 }
 
-func (k *Keeper) family(f model.Family) (*chains, error) {
+// clear takes away, once, what an earlier run left in the other back-end.
+func (k *Keeper) clear(ctx context.Context) error {
+	if k.cleared {
+		return nil
+	}
+	other := Legacy
+	if k.backend == Legacy {
+		other = NFT
+	}
+	_, err := removeFrom(ctx, other)
+	if err != nil {
+		return fmt.Errorf("chains that an earlier run may have left in the back-end %s: %w", other, err)
+	}
+	k.cleared = true
+	return nil
+}
+
+func (k *Keeper) family(ctx context.Context, f model.Family) (*chains, error) {
 	if c := k.tools[f]; c != nil {
 		return c, nil
 	}
-	t, err := open(k.backend, f)
+	t, random, err := open(ctx, k.backend, f)
 	if err != nil {
 		return nil, err
 	}
-	k.tools[f], k.random[f] = newChains(t), t.HasRandomFully()
+	k.tools[f], k.random[f] = newChains(t), random
 	return k.tools[f], nil
 }
 
 // Remove takes all our chains away, from both back-ends and families, in the network namespace of the calling thread, and
-// returns how many there were.
-func Remove() (int, error) {
+// returns how many there were. It ends early with the context.
+func Remove(ctx context.Context) (int, error) {
 	n := 0
 	var errs []error
 	for _, b := range []Backend{NFT, Legacy} {
-		if !look(b).ours {
-			continue
-		}
-		removed, err := removeFrom(b)
+		removed, err := removeFrom(ctx, b)
 		n += removed
-		if err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, err)
 	}
 	return n, errors.Join(errs...)
 }
 
-func removeFrom(b Backend) (int, error) {
+// removeFrom takes all our chains of one back-end away, and returns how many there were.
+func removeFrom(ctx context.Context, b Backend) (int, error) {
+	h, err := look(ctx, b)
+	if !h.ours {
+		return 0, err // listing one by one would make tables where there were none
+	}
 	n := 0
-	var errs []error
+	errs := []error{err}
 	for _, f := range model.Families {
-		t, err := open(b, f)
+		t, _, err := open(ctx, b, f)
 		if errors.Is(err, ErrMissing) {
 			continue
 		}
@@ -216,7 +237,7 @@ func removeFrom(b Backend) (int, error) {
 			errs = append(errs, err)
 			continue
 		}
-		removed, err := removeAll(t)
+		removed, err := removeAll(ctx, t)
 		n += removed
 		if err != nil {
 			errs = append(errs, fmt.Errorf("back-end %s, %s: %w", b, f, err))
@@ -226,12 +247,12 @@ func removeFrom(b Backend) (int, error) {
 }
 
 // removeAll takes all our chains of one family away, and returns how many there were.
-func removeAll(t *iptables.IPTables) (int, error) {
+func removeAll(ctx context.Context, t tool) (int, error) {
 	c := newChains(t)
 	n := 0
 	var errs []error
 	for _, place := range places {
-		changes, err := c.remove(place)
+		changes, err := c.remove(ctx, place)
 		if changes > 0 {
 			n++
 		}

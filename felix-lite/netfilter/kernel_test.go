@@ -174,13 +174,13 @@ func TestWhatSomebodyAltersIsRepairedAndOthersRulesStay(t *testing.T) {
 			t.Errorf("what is not wanted any more:\n%s", got)
 		}
 		n.stop()
-		if removed, err := Remove(); err != nil || removed != 5 {
+		if removed, err := Remove(t.Context()); err != nil || removed != 5 {
 			t.Errorf("removed %d, %v; want 5", removed, err)
 		}
 		if got := n.saved(b); strings.Contains(got, "FELIX") || !strings.Contains(got, "--dport 99") || !strings.Contains(got, "eth7") {
 			t.Errorf("after removal:\n%s", got)
 		}
-		if removed, err := Remove(); err != nil || removed != 0 {
+		if removed, err := Remove(t.Context()); err != nil || removed != 0 {
 			t.Errorf("again: removed %d, %v", removed, err)
 		}
 	})
@@ -252,7 +252,7 @@ func TestWithoutIptablesTheErrorNamesThePackage(t *testing.T) {
 	if r := n.look(wanted); r.Err == nil || !strings.Contains(r.Err.Error(), "install the package iptables") {
 		t.Errorf("got %+v", r)
 	}
-	if _, err := Remove(); err != nil {
+	if _, err := Remove(t.Context()); err != nil {
 		t.Errorf("removal: %v", err)
 	}
 }
