@@ -253,25 +253,6 @@ func (r *RouteTable) forget(route Route) {
 	removeFrom(r.routesFrom, route.Source, route.Dst)
 }
 
-// SetRoutes makes routes the whole desired set. Those that can never be right are left out and returned joined.
-func (r *RouteTable) SetRoutes(routes []Route) error {
-	var errs []error
-	keep := make(map[netip.Prefix]struct{}, len(routes))
-	for _, route := range routes {
-		if err := r.SetRoute(route); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		keep[route.Dst] = struct{}{}
-	}
-	for dst := range r.desired {
-		if _, ok := keep[dst]; !ok {
-			r.DeleteRoute(dst)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // SetNeighbour desires a permanent neighbour entry.
 func (r *RouteTable) SetNeighbour(n Neighbour) error {
 	if n.Interface == "" || !n.Addr.IsValid() || n.Addr.Is4In6() || n.Addr.Zone() != "" {
@@ -286,27 +267,6 @@ func (r *RouteTable) SetNeighbour(n Neighbour) error {
 func (r *RouteTable) DeleteNeighbour(key NeighbourKey) {
 	removeFrom(r.neighsBy, key.Interface, key)
 	r.neighbours.Delete(key)
-}
-
-// SetNeighbours makes neighbours the whole desired set. Those that can never be right are left out and returned joined.
-func (r *RouteTable) SetNeighbours(neighbours []Neighbour) error {
-	var errs []error
-	keep := make(map[NeighbourKey]struct{}, len(neighbours))
-	for _, n := range neighbours {
-		if err := r.SetNeighbour(n); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		keep[n.NeighbourKey] = struct{}{}
-	}
-	for _, keys := range r.neighsBy {
-		for key := range keys {
-			if _, ok := keep[key]; !ok {
-				r.DeleteNeighbour(key)
-			}
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // AllowPrune says that every source has reported all it has: from now on, routes and neighbours of ours that nobody

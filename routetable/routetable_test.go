@@ -190,9 +190,10 @@ func TestRoutesAndNeighboursAreWrittenAsThePodsAndNodesNeedThem(t *testing.T) {
 
 			// Gone when no longer desired.
 			l.r.AllowPrune()
-			if err := errors.Join(l.r.SetRoutes(nil), l.r.SetNeighbours(nil)); err != nil {
-				t.Fatal(err)
-			}
+			l.r.DeleteRoute(netip.MustParsePrefix(f.pod))
+			l.r.DeleteRoute(netip.MustParsePrefix(f.cidr))
+			l.r.DeleteNeighbour(k)
+			l.r.DeleteNeighbour(g)
 			if res := l.r.Apply(t.Context()); res.Deleted != 4 || res.Err != nil {
 				t.Fatalf("got %+v, want 4 deletes", res)
 			}

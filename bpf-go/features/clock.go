@@ -82,11 +82,6 @@ func (c *Clock) ToJiffies(d time.Duration) uint64 {
 	return max(1, uint64(d.Seconds()*float64(c.HZ)))
 }
 
-// ToDuration converts jiffies.
-func (c *Clock) ToDuration(jiffies uint64) time.Duration {
-	return time.Duration(jiffies) * time.Second / time.Duration(c.HZ)
-}
-
 // findRate asks for the resolution of the coarse clock, which is one tick (KTIME_LOW_RES): exact and
 // instant, where counting jiffies against the time errs on a busy machine.
 func (c *Clock) findRate() error {

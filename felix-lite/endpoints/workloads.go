@@ -293,9 +293,6 @@ func (m *Manager) statusOf(id string, w *workload, routed func(Workload) error) 
 	return s, true
 }
 
-// Unsettled reports whether endpoints wait for their routes.
-func (m *Manager) Unsettled() bool { return m.Synced() && len(m.workloads.changed) > 0 }
-
 // EndpointCounts returns how many endpoint files there are and how many of them are answered ready.
 func (m *Manager) EndpointCounts() (total, ready int) {
 	for _, w := range m.workloads.byID {

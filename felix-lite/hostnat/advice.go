@@ -4,7 +4,6 @@ package hostnat
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"github.com/felix-lite/felix-lite/internal/sysctl"
@@ -14,11 +13,6 @@ import (
 type Advice struct {
 	Path, Value, Need string // below /proc/sys; as it is; as it must be
 	Why               string
-}
-
-// String is a sentence with the setting, for a log.
-func (a Advice) String() string {
-	return fmt.Sprintf("/proc/sys/%s is %s and must be %s: %s", a.Path, a.Value, a.Need, a.Why)
 }
 
 // Check looks at the settings that host traffic, and pods' traffic out of the cluster, need beyond those that are ours, in the

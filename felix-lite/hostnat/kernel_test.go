@@ -119,29 +119,27 @@ func TestRemovingThePairLeavesNothingAndNothingElseIsTouched(t *testing.T) {
 func TestOnlyWhatIsInTheWayIsAdvised(t *testing.T) {
 	handle(t)
 	testenv.Run(t, "ip", "tuntap", "add", "dev", "eth0", "mode", "tap")
-	check := func(v4, v6 bool) []string {
+	check := func(v4, v6 bool) []Advice {
 		t.Helper()
 		advice, err := Check([]string{"eth0", "gone0"}, v4, v6)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var out []string
-		for _, a := range advice {
-			out = append(out, a.String())
-		}
-		return out
+		return advice
 	}
 	for path, value := range map[string]string{"net/ipv4/conf/eth0/forwarding": "0", "net/ipv6/conf/all/forwarding": "0"} {
 		if _, err := sysctl.Set(path, value); err != nil {
 			t.Fatal(err)
 		}
 	}
-	four := "/proc/sys/net/ipv4/conf/eth0/forwarding is 0 and must be 1: the kernel drops the answers to pods' connections out of the cluster"
-	six := "/proc/sys/net/ipv6/conf/all/forwarding is 0 and must be 1: the kernel forwards no IPv6 packet, whatever the interface's own setting is"
-	if got := check(true, true); !slices.Equal(got, []string{four, six}) {
+	four := Advice{Path: "net/ipv4/conf/eth0/forwarding", Value: "0", Need: "1",
+		Why: "the kernel drops the answers to pods' connections out of the cluster"}
+	six := Advice{Path: "net/ipv6/conf/all/forwarding", Value: "0", Need: "1",
+		Why: "the kernel forwards no IPv6 packet, whatever the interface's own setting is"}
+	if got := check(true, true); !slices.Equal(got, []Advice{four, six}) {
 		t.Errorf("got %q", got)
 	}
-	if got := check(false, true); !slices.Equal(got, []string{six}) {
+	if got := check(false, true); !slices.Equal(got, []Advice{six}) {
 		t.Errorf("IPv6 alone: %q", got)
 	}
 	testenv.Run(t, "sh", "-ec", "echo 1 > /proc/sys/net/ipv4/conf/eth0/forwarding; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")

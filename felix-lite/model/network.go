@@ -84,15 +84,3 @@ type MAC [6]byte
 
 // String returns the address in colon notation.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
-
-// ParseMAC reads a 6-byte Ethernet address.
-func ParseMAC(s string) (MAC, error) {
-	hw, err := net.ParseMAC(s)
-	if err != nil {
-		return MAC{}, err
-	}
-	if len(hw) != 6 {
-		return MAC{}, fmt.Errorf("address %s: not an Ethernet address", s)
-	}
-	return MAC(hw), nil
-}
