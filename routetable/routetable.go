@@ -284,6 +284,7 @@ func (r *RouteTable) Apply(ctx context.Context) reconcile.Result {
 			res.Err, r.lostRetry = err, r.opts.Now().Add(lostDelay)
 		}
 	}
+	res.Unread = r.lost
 	res = res.Add(r.neighbours.ApplyUpdates(ctx))
 	res = res.Add(r.routes.ApplyUpdates(ctx))
 	res = res.Add(r.routes.ApplyDeletes(ctx))

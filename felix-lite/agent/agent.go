@@ -86,6 +86,7 @@ type Agent struct {
 	advice       []hostnat.Advice // about settings of the node, as last logged
 	adviceDue    bool             // they are to be looked at
 	problems     problems
+	refusals     refusals
 	triggered    []time.Time // of endpoint slices whose changes are to be written
 	epochDue     bool        // conntrack must resolve its ways again
 	globalsErr   error

@@ -75,7 +75,6 @@ func (a *Agent) interfacesCondition() Condition {
 		failures = append(failures, f.String())
 	}
 	if len(failures) > 0 {
-		const most = 3
 		c.OK, c.Message = false, strings.Join(failures[:min(most, len(failures))], "; ")
 		if len(failures) > most {
 			c.Message += fmt.Sprintf("; and %d more", len(failures)-most)

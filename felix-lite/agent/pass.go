@@ -65,7 +65,9 @@ func (a *Agent) applyTables(ctx context.Context) {
 	if r.routes.Updated+r.routes.Deleted > 0 {
 		a.epochDue = true
 	}
-	a.report(r.all())
+	for _, table := range a.tables.attempts(r) {
+		a.report(table)
+	}
 	failed := r.frontends.Failed + r.backends.Failed
 	if len(a.triggered) > 0 && failed == 0 {
 		now := a.now()
@@ -78,25 +80,22 @@ func (a *Agent) applyTables(ctx context.Context) {
 
 // applyKernel writes the kernel's routes and neighbours.
 func (a *Agent) applyKernel(ctx context.Context) {
-	a.report(map[string]reconcile.Result{"kernel_routes": a.kernel.Apply(ctx)})
+	a.report(a.kernelAttempt(a.kernel.Apply(ctx)))
 }
 
-// report counts and logs what was refused.
-func (a *Agent) report(results map[string]reconcile.Result) {
-	for table, r := range results {
-		n := r.Failed
-		if r.Err != nil && n == 0 {
-			n = 1
-		}
-		if n == 0 {
-			continue
-		}
-		a.metrics.reconcileErrors.WithLabelValues(table).Add(float64(n))
-		if m := mapOf(table); m != "" {
+// report counts every refusal, and logs what is new about them.
+func (a *Agent) report(at attempt) {
+	n := at.result.Failed
+	if at.result.Err != nil && n == 0 {
+		n = 1
+	}
+	if n > 0 {
+		a.metrics.reconcileErrors.WithLabelValues(at.table).Add(float64(n))
+		if m := mapOf(at.table); m != "" {
 			a.metrics.mapErrors.WithLabelValues(m).Add(float64(n))
 		}
-		a.log.WithError(r.Err).WithFields(logrus.Fields{"table": table, "refused": n}).Warn("entries were refused, trying again")
 	}
+	a.refusals.note(at, a.log)
 }
 
 // mapOf names the map behind a table, for metrics; the two families count as one.

@@ -136,10 +136,6 @@ type applyResult struct {
 	frontends, backends, routes reconcile.Result
 }
 
-func (r applyResult) all() map[string]reconcile.Result {
-	return map[string]reconcile.Result{"frontends": r.frontends, "backends": r.backends, "routes": r.routes}
-}
-
 // apply writes everything that is due, in the order in which a packet may look at it: backends,
 // frontends, routes, and then what is to go, the other way round.
 func (t *tables) apply(ctx context.Context) applyResult {

@@ -90,10 +90,10 @@ func (t *Table[K, V]) ready(ctx context.Context) (Result, bool) {
 	now := t.opts.Now()
 	if !t.read {
 		if now.Before(t.readRetry) {
-			return Result{}, false
+			return Result{Unread: true}, false
 		}
 		if _, err := t.Resync(ctx); err != nil {
-			return Result{Err: err}, false
+			return Result{Err: err, Unread: true}, false
 		}
 	}
 	for len(t.retries) > 0 && !t.retries[0].due.After(now) {

@@ -108,6 +108,7 @@ type Result struct {
 	Failed  int   // refused; each key's Status says why
 	Pending int   // not possible yet
 	Err     error // of the first refused key, or of reading the actual state; nil if Failed is 0 and all could be read
+	Unread  bool  // the actual state is not known yet, or not any more: it is to be read (again) first
 }
 
 // Add adds up the results of several tables.
@@ -116,6 +117,7 @@ func (r Result) Add(o Result) Result {
 	r.Deleted += o.Deleted
 	r.Failed += o.Failed
 	r.Pending += o.Pending
+	r.Unread = r.Unread || o.Unread
 	if r.Err == nil {
 		r.Err = o.Err
 	}
