@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -40,8 +41,9 @@ type Keeper struct {
 
 	// Of the goroutine.
 	backend Backend
-	asked   Backend // what the backend was found for
-	cleared bool    // the other one holds nothing of ours
+	asked   Backend  // what the backend was found for
+	cleared bool     // the other one holds nothing of ours
+	besides []string // what people should know of the other one
 	tools   map[model.Family]*chains
 	random  map[model.Family]bool
 }
@@ -125,6 +127,7 @@ func (k *Keeper) look(ctx context.Context, s Spec) Result {
 	}
 	r := Result{Backend: k.backend}
 	errs := []error{k.clear(ctx)}
+	r.Limits = slices.Clone(k.besides)
 	for _, f := range model.Families {
 		changes, limits, err := k.ensure(ctx, s, f)
 		r.Changes += changes
@@ -190,6 +193,15 @@ func (k *Keeper) clear(ctx context.Context) error {
 	_, err := removeFrom(ctx, other)
 	if err != nil {
 		return fmt.Errorf("chains that an earlier run may have left in the back-end %s: %w", other, err)
+	}
+	h, err := look(ctx, other)
+	if err != nil {
+		return fmt.Errorf("the rules in the back-end %s: %w", other, err)
+	}
+	k.besides = nil
+	if h.others > 0 {
+		k.besides = []string{fmt.Sprintf("iptables' back-end %s has %d rules and policies of others, too: what they drop stays dropped, for the agent's chains "+
+			"stand in %s alone (see iptablesBackend)", other, h.others, k.backend)}
 	}
 	k.cleared = true
 	return nil

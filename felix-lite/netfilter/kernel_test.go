@@ -190,7 +190,9 @@ func TestTheBackendIsWhereRulesAlreadyAre(t *testing.T) {
 	bothBackends(t, func(t *testing.T, n *node, b Backend, iptables string) {
 		n.run(iptables + " -A FORWARD -p tcp --dport 99 -j DROP")
 		n.start(time.Hour)
-		n.good(wanted, b)
+		if r := n.good(wanted, b); len(r.Limits) != 0 {
+			t.Errorf("nobody uses the other one: %q", r.Limits)
+		}
 		other := map[Backend]Backend{NFT: Legacy, Legacy: NFT}[b]
 		if got := n.saved(other); got != "" {
 			t.Errorf("written to %s:\n%s", other, got)
@@ -198,7 +200,12 @@ func TestTheBackendIsWhereRulesAlreadyAre(t *testing.T) {
 		// The other one is asked for: what is in this one goes.
 		s := wanted
 		s.Backend = other
-		n.good(s, other)
+		for range 2 { // it is said for as long as it is so
+			r := n.good(s, other)
+			if said := strings.Join(r.Limits, "\n"); !strings.Contains(said, "back-end "+string(b)+" has 1 rules and policies of others") {
+				t.Errorf("people are not told of the rule in %s: %q", b, r.Limits)
+			}
+		}
 		if got := n.saved(b); strings.Contains(got, "FELIX") || !strings.Contains(got, "--dport 99") {
 			t.Errorf("left in %s:\n%s", b, got)
 		}
