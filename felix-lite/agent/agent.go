@@ -318,7 +318,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"overlay": string(a.cfg.Overlay), "adopting": a.programs.complete()}).Info("agent started")
 	err := a.loop(ctx, in)
 	cancel(nil)
-	<-a.netfilter.keeper.Done() // no command of ours may write when we have gone
+	a.netfilter.end()
 	a.log.Info("agent stopped; programs, maps and routes stay in place")
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/vishvananda/netns"
@@ -103,5 +104,17 @@ func (a *Agent) onNetfilter(r netfilter.Result) {
 		n.log.WithError(r.Err).Error("netfilter chains are not as they should be, trying again")
 	default:
 		n.log.Info("netfilter chains are as they should be again")
+	}
+}
+
+// endLimit is how long the agent's end waits for a command that waits for the xtables lock.
+const endLimit = 15 * time.Second
+
+// end waits until no command is under way: none of ours should write when we have gone.
+func (n *netfilterState) end() {
+	select {
+	case <-n.keeper.Done():
+	case <-time.After(endLimit):
+		n.log.WithField("after", endLimit.String()).Warn("a command of iptables does not end and is left to itself: does somebody hold /run/xtables.lock?")
 	}
 }

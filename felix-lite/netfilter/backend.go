@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/coreos/go-iptables/iptables"
+
 	"github.com/felix-lite/felix-lite/felix-lite/model"
 )
 
@@ -62,11 +64,15 @@ func open(ctx context.Context, b Backend, f model.Family) (c commands, random bo
 	if err != nil {
 		return commands{}, false, err
 	}
-	version, err := run(ctx, path, "--version")
+	family := iptables.ProtocolIPv4
+	if f == model.IPv6 {
+		family = iptables.ProtocolIPv6
+	}
+	t, err := iptables.New(iptables.Path(path), iptables.IPFamily(family), iptables.Timeout(lockSeconds))
 	if err != nil {
 		return commands{}, false, fmt.Errorf("use %s: %w", path, err)
 	}
-	return commands{path: path}, randomFully(version), nil
+	return commands{tool: t}, t.HasRandomFully(), nil
 }
 
 // holding is what a back-end holds.

@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/coreos/go-iptables/iptables"
 )
 
 const (
@@ -24,8 +24,7 @@ const (
 	pipeDelay = time.Second
 )
 
-// run runs a command and returns what it printed. It ends with the context: each command of iptables writes all or nothing,
-// so it may be killed at any moment.
+// run runs a command that only reads, and returns what it printed. It ends with the context.
 func run(ctx context.Context, path string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -62,15 +61,8 @@ func (e *commandError) Error() string {
 // Unwrap returns how it ended.
 func (e *commandError) Unwrap() error { return e.err }
 
-// IsNotExist reports whether the command did not find the chain, target or table.
-func (e *commandError) IsNotExist() bool { return containsAny(e.printed, notExist) }
-
-var (
-	notExist = []string{"No chain/target/match by that name", "No such file or directory", "does not exist",
-		"Bad rule (does a matching rule exist in that chain?)"}
-	// noBackend is what the commands of a back-end say where the kernel does not have it.
-	noBackend = []string{"Could not fetch rule set generation id: Invalid argument", "Failed to initialize nft", "missing kernel module", "insmod"}
-)
+// noBackend is what the commands of a back-end say where the kernel does not have it.
+var noBackend = []string{"Could not fetch rule set generation id: Invalid argument", "Failed to initialize nft", "missing kernel module", "insmod"}
 
 func containsAny(text string, parts []string) bool {
 	for _, p := range parts {
@@ -87,70 +79,44 @@ func notInKernel(err error) bool {
 	return errors.As(err, &e) && containsAny(e.printed, noBackend)
 }
 
-// commands are the iptables commands of one back-end and family.
-type commands struct{ path string }
-
-func (c commands) do(ctx context.Context, args ...string) (string, error) {
-	return run(ctx, c.path, append(args, "--wait", strconv.Itoa(lockSeconds))...)
-}
+// commands are the iptables commands of one back-end and family. Each waits up to lockSeconds for the xtables lock, and writes all
+// or nothing; none is begun when the context has ended.
+type commands struct{ tool *iptables.IPTables }
 
 // List prints a chain as iptables -S does.
-func (c commands) List(ctx context.Context, table, chain string) ([]string, error) {
-	out, err := c.do(ctx, "-t", table, "-S", chain)
-	if err != nil {
-		return nil, err
-	}
-	return strings.Split(strings.TrimSuffix(out, "\n"), "\n"), nil
+func (c commands) List(ctx context.Context, table, chain string) (lines []string, err error) {
+	err = begun(ctx, func() error { lines, err = c.tool.List(table, chain); return err })
+	return lines, err
 }
 
 // NewChain makes a chain; it is an error where there is one.
 func (c commands) NewChain(ctx context.Context, table, chain string) error {
-	_, err := c.do(ctx, "-t", table, "-N", chain)
-	return err
+	return begun(ctx, func() error { return c.tool.NewChain(table, chain) })
 }
 
 // Append adds a rule at a chain's end.
 func (c commands) Append(ctx context.Context, table, chain string, rule ...string) error {
-	_, err := c.do(ctx, append([]string{"-t", table, "-A", chain}, rule...)...)
-	return err
+	return begun(ctx, func() error { return c.tool.Append(table, chain, rule...) })
 }
 
 // Insert makes a rule the one at a position, from 1.
 func (c commands) Insert(ctx context.Context, table, chain string, pos int, rule ...string) error {
-	_, err := c.do(ctx, append([]string{"-t", table, "-I", chain, strconv.Itoa(pos)}, rule...)...)
-	return err
+	return begun(ctx, func() error { return c.tool.Insert(table, chain, pos, rule...) })
 }
 
 // DeleteAt deletes the rule at a position, from 1.
 func (c commands) DeleteAt(ctx context.Context, table, chain string, pos int) error {
-	_, err := c.do(ctx, "-t", table, "-D", chain, strconv.Itoa(pos))
-	return err
+	return begun(ctx, func() error { return c.tool.DeleteById(table, chain, pos) })
 }
 
 // DeleteChain empties a chain and deletes it.
 func (c commands) DeleteChain(ctx context.Context, table, chain string) error {
-	if _, err := c.do(ctx, "-t", table, "-F", chain); err != nil {
-		return err
-	}
-	_, err := c.do(ctx, "-t", table, "-X", chain)
-	return err
+	return begun(ctx, func() error { return c.tool.ClearAndDeleteChain(table, chain) })
 }
 
-var versionPattern = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)`)
-
-// randomFully reports whether a version, as iptables --version prints it, knows MASQUERADE --random-fully: from 1.6.2 on.
-func randomFully(version string) bool {
-	m := versionPattern.FindStringSubmatch(version)
-	if m == nil {
-		return false
+func begun(ctx context.Context, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	have := 0
-	for _, part := range m[1:] {
-		n, err := strconv.Atoi(part)
-		if err != nil {
-			return false
-		}
-		have = have*1000 + min(n, 999)
-	}
-	return have >= 1_006_002
+	return do()
 }
