@@ -5,8 +5,8 @@
 //
 // What comes in: the mode, what the kernel can do, pods, namespaces and endpoint files. What goes out: pinned
 // cgroup links, the map of namespaces to be left alone, and the answer to whether host traffic still has to
-// be balanced packet by packet. The agent's loop owns a Manager and calls it in every pass; the self-test,
-// which starts a process, is a goroutine that only sends its result. It must never decide about a packet or
-// a service, touch programs of others on the cgroup, or take away what serves the host before something
-// else does.
+// be balanced packet by packet. The agent's loop owns a Manager and calls it in every pass; what starts a process
+// (the self-test, and on old kernels the question for a network namespace's cookie) is a goroutine that only
+// sends its result. It must never decide about a packet or a service, touch programs of others on the cgroup, or
+// take away what serves the host before something else does.
 package socketlb

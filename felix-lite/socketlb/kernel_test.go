@@ -48,6 +48,7 @@ type host struct {
 	ns     netns.NsHandle
 	now    time.Time
 	probe  []string // command
+	cookie func(netns.NsHandle) (uint64, error)
 }
 
 func newHost(t *testing.T) *host {
@@ -81,19 +82,32 @@ func (h *host) manager(mode Mode, hidden ...features.Feature) *Manager {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	m := NewManager(Options{Mode: mode, CgroupRoot: h.cgroup, BPFFSRoot: h.root, IPv4: true, IPv6: true, Features: h.features(hidden...),
-		HZ: 250, Maps: h.set, Namespace: h.ns, Command: h.probe, Now: func() time.Time { return h.now }, Log: logrus.NewEntry(log)})
+		HZ: 250, Maps: h.set, Namespace: h.ns, Command: h.probe, Now: func() time.Time { return h.now }, Log: logrus.NewEntry(log),
+		netNSCookie: h.cookie})
 	h.t.Cleanup(m.Close)
 	return m
 }
 
-// settle makes passes until the self-test has told.
+// settle makes passes until every goroutine has told.
 func (h *host) settle(m *Manager, fallbackServes bool) {
 	h.t.Helper()
 	m.Ensure(context.Background(), fallbackServes)
-	if m.testing {
-		m.OnResult(<-m.Results())
+	for m.busy {
+		h.result(m)
+		m.Ensure(context.Background(), fallbackServes)
 	}
 	m.Ensure(context.Background(), fallbackServes)
+}
+
+// result gives a manager what its goroutine has found.
+func (h *host) result(m *Manager) {
+	h.t.Helper()
+	select {
+	case r := <-m.Results():
+		m.OnResult(r)
+	case <-time.After(20 * time.Second):
+		h.t.Fatal("nothing was found in 20 s")
+	}
 }
 
 func (h *host) links() map[string]attach.CgroupLink {

@@ -42,6 +42,8 @@ type Options struct {
 	Command []string
 	Now     func() time.Time
 	Log     *logrus.Entry
+	// netNSCookie is what the kernel is asked for cookies by; nil means netNSCookie. Tests have one of before Linux 5.14.
+	netNSCookie func(netns.NsHandle) (uint64, error)
 }
 
 // Manager keeps hooks, constants and opt-outs as they should be. All methods but those of Results' channel are
@@ -62,12 +64,13 @@ type Manager struct {
 	retry    backoff.Backoff
 	closing  time.Time // when unwanted hooks that close are detached
 
-	tested  bool // the self-test has been passed
-	testing bool
+	busy    bool        // a goroutine is under way: there is never more than one
+	results chan Result // has room for what it finds
+
+	tested  bool  // the self-test has been passed
 	fitting int   // counts the hooks attached where there was none: a self-test begun before does not count
 	failed  error // of the self-test
 	retest  backoff.Backoff
-	results chan Result
 
 	opt optState
 }
@@ -77,11 +80,14 @@ type Manager struct {
 func NewManager(o Options) *Manager {
 	m := &Manager{o: o, log: o.Log.WithField("component", "socket-lb"), dirty: true, attached: map[string]bool{},
 		earlier: map[string]bool{}, results: make(chan Result, 1), opt: newOptState()}
+	if m.o.netNSCookie == nil {
+		m.o.netNSCookie = netNSCookie
+	}
 	m.plan = PlanFor(o.Mode, o.Features.Has, o.IPv4, o.IPv6)
 	m.look(o.Now())
 	if o.Features.Has(features.NetnsCookie) {
 		// Before Linux 5.14 only the self-test can tell.
-		if id, err := netNSCookie(o.Namespace); err == nil {
+		if id, err := m.o.netNSCookie(o.Namespace); err == nil {
 			m.hostID = id
 		}
 	}
@@ -118,12 +124,10 @@ func (m *Manager) Plan() Plan { return m.plan }
 // before that is so.
 func (m *Manager) Ensure(ctx context.Context, fallbackServes bool) {
 	now := m.o.Now()
-	if m.hostID != 0 { // else cookies come from the programs, which have to be there first
-		m.ensureOptOuts(now)
-	}
+	m.ensureOptOuts(now)
 	m.ensureHooks(now, fallbackServes)
 	m.test(ctx, now)
-	m.ensureOptOuts(now)
+	m.ask(ctx, now)
 	if m.optOutsUnseen() {
 		m.dirty = true
 		m.ensureHooks(now, fallbackServes)
@@ -290,12 +294,12 @@ func (m *Manager) Reload() { m.dirty = m.dirty || m.plan.Balances() }
 
 // Objects takes in changes of pods and namespaces.
 func (m *Manager) Objects(changes []model.Change) {
-	m.opt.dirty = m.opt.known.apply(changes) || m.opt.dirty
+	m.opt.change(m.opt.known.apply(changes))
 }
 
 // Files takes in changes of endpoint files.
 func (m *Manager) Files(batch files.Batch) {
-	m.opt.dirty = m.opt.known.files(batch) || m.opt.dirty
+	m.opt.change(m.opt.known.files(batch))
 }
 
 // AllowPrune says that every source has told all it has: opt-outs that nobody wants may be removed.
@@ -310,8 +314,11 @@ func (m *Manager) Next() (time.Time, bool) {
 		}
 	}
 	consider(m.retry.Waiting())
-	consider(m.retest.Waiting())
+	at, waiting := m.retest.Waiting()
+	consider(at, waiting && m.testable())
 	consider(m.opt.retry.Waiting())
+	at, waiting = m.opt.again.Waiting()
+	consider(at, waiting && m.askable())
 	consider(m.closing, len(m.earlier) > 0 && !m.closing.IsZero())
 	return next, ok
 }

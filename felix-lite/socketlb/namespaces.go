@@ -3,14 +3,9 @@
 package socketlb
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"time"
-
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"github.com/felix-lite/felix-lite/bpf-go/features"
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
@@ -29,15 +24,19 @@ type optState struct {
 	cookies map[string]nsFile // by path
 	failure error
 	retry   backoff.Backoff
+
+	programs   bool            // the kernel tells cookies to them alone
+	unasked    map[string]nsID // network namespaces whose cookies only they can tell, by path; replaced, never changed
+	unanswered error           // when they were asked last
+	again      backoff.Backoff // for that
 }
 
-// errHost means that an endpoint's network namespace is that of the host.
-var errHost = errors.New("it is the host's, which can not opt out")
-
-// nsFile is the network namespace that a path meant when it was last opened.
-type nsFile struct {
-	inode  uint64
-	cookie uint64
+// change has opt-outs looked at in the next pass, even if something has failed that is not due again yet.
+func (o *optState) change(changed bool) {
+	if changed {
+		o.dirty = true
+		o.retry.Succeeded()
+	}
 }
 
 func newOptState() optState {
@@ -45,7 +44,8 @@ func newOptState() optState {
 		cookies: map[string]nsFile{}}
 }
 
-// ensureOptOuts writes what is missing in the map, and removes what is too much once every source has told all.
+// ensureOptOuts writes what is missing in the map, and removes what is too much once every source has told all. As long as
+// programs are to be asked for something it is not done with that.
 func (m *Manager) ensureOptOuts(now time.Time) {
 	o := &m.opt
 	if !o.dirty || !m.plan.Balances() || !o.retry.Due(now) {
@@ -53,7 +53,7 @@ func (m *Manager) ensureOptOuts(now time.Time) {
 	}
 	err := m.writeOptOuts()
 	if err == nil {
-		o.dirty, o.failure = false, nil
+		o.dirty, o.failure = len(o.unasked) > 0, nil
 		o.retry.Succeeded()
 		return
 	}
@@ -119,11 +119,11 @@ func (m *Manager) writeOptOuts() error {
 	return errors.Join(errs...)
 }
 
-// wantedCookies are those of the network namespaces that have opted out. Where one can not be read its cookie is the one
-// it had; all is false if that of any is not known, so that it may be one that an earlier run wrote.
+// wantedCookies are those of the network namespaces that have opted out. Where one can not be read, or programs are to be
+// asked first, its cookie is the one it had; all is false if that of any is not known, so that it may be one that an earlier run wrote.
 func (m *Manager) wantedCookies() (wanted map[uint64]bool, all bool, err error) {
 	o := &m.opt
-	wanted, all = map[uint64]bool{}, true
+	o.unasked, wanted, all = map[string]nsID{}, map[uint64]bool{}, true
 	paths := o.known.paths()
 	if len(paths) > 0 && !m.o.Features.Has(features.NetnsCookie) {
 		return wanted, all, m.o.Features.Require(features.NetnsCookie)
@@ -140,7 +140,11 @@ func (m *Manager) wantedCookies() (wanted map[uint64]bool, all bool, err error) 
 			errs = append(errs, err)
 			continue
 		default:
-			errs = append(errs, err)
+			if errors.Is(err, errUnasked) {
+				o.unasked[path] = f.id
+			} else {
+				errs = append(errs, err)
+			}
 			if !known {
 				all = false
 				continue
@@ -151,35 +155,4 @@ func (m *Manager) wantedCookies() (wanted map[uint64]bool, all bool, err error) 
 	}
 	o.cookies = current
 	return wanted, all, errors.Join(errs...)
-}
-
-// cookieOf finds the cookie of the network namespace at path.
-func (m *Manager) cookieOf(path string) (nsFile, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return nsFile{}, fmt.Errorf("network namespace %s: %w", path, err)
-	}
-	if f, ok := m.opt.cookies[path]; ok && f.inode == st.Ino {
-		return f, nil
-	}
-	ns, err := netns.GetFromPath(path)
-	if err != nil {
-		return nsFile{}, fmt.Errorf("network namespace %s: %w", path, err)
-	}
-	defer ns.Close()
-	cookie, err := netNSCookie(ns)
-	if errors.Is(err, unix.ENOPROTOOPT) {
-		if m.cgroup == nil {
-			return nsFile{}, nil // nothing is balanced
-		}
-		// Before Linux 5.14 only the programs can tell.
-		cookie, err = m.prober().cookie(context.Background(), path, m.families())
-	}
-	if err == nil && cookie == m.hostID {
-		err = errHost
-	}
-	if err != nil {
-		return nsFile{}, fmt.Errorf("network namespace %s: %w", path, err)
-	}
-	return nsFile{inode: st.Ino, cookie: cookie}, nil
 }

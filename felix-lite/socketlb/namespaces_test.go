@@ -65,17 +65,6 @@ func link(t *testing.T, path, to string) {
 	}
 }
 
-func TestAKernelThatTellsCookiesToProgramsAloneIsAsked(t *testing.T) {
-	h := newHost(t)
-	m := h.manager(Enabled)
-	want := m.hostID
-	m.hostID = 0 // as before Linux 5.14
-	h.settle(m, false)
-	if m.hostID != want || m.loaded.HostNetNS != want {
-		t.Errorf("cookie %d, loaded with %d, want %d", m.hostID, m.loaded.HostNetNS, want)
-	}
-}
-
 func TestOptOutsFollowAnnotationsAndEndpoints(t *testing.T) {
 	h := newHost(t)
 	path, cookie := newNamespace(t)

@@ -188,21 +188,6 @@ func (p *prober) judge(f layout.Family, s seen) error {
 	return nil
 }
 
-// cookie asks the programs for the cookie of the network namespace at a path. Whether anything can be reached from
-// there is of no matter.
-func (p *prober) cookie(ctx context.Context, netnsPath string, families []layout.Family) (uint64, error) {
-	sockets, err := p.run(ctx, netnsPath)
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range families {
-		if s := sockets[f.String()]; s.netNS != 0 {
-			return s.netNS, nil
-		}
-	}
-	return 0, fmt.Errorf("the programs did not see the socket of a process in %s", p.root)
-}
-
 // start runs the process, born in a new cgroup, and reads its reports.
 func (p *prober) start(ctx context.Context, netnsPath string) ([]socketReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -270,21 +255,4 @@ func inNamespace(ns netns.NsHandle, f func() error) error {
 		result <- f()
 	}()
 	return <-result
-}
-
-// netNSCookie asks the kernel for the cookie of a network namespace. The error wraps ENOPROTOOPT before
-// Linux 5.14.
-func netNSCookie(ns netns.NsHandle) (cookie uint64, err error) {
-	err = inNamespace(ns, func() error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("open socket: %w", err)
-		}
-		defer unix.Close(fd)
-		if cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil {
-			return fmt.Errorf("cookie of network namespace: %w", err)
-		}
-		return nil
-	})
-	return cookie, err
 }

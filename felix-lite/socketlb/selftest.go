@@ -9,27 +9,33 @@ import (
 	"github.com/felix-lite/felix-lite/bpf-go/layout"
 )
 
-// Result is what a self-test has found.
+// Result is what a goroutine of the Manager has found: a self-test, or the cookies of network namespaces.
 type Result struct {
+	answers map[string]answer // by path; nil: it is a self-test's, and so are the rest
+
 	netNS   uint64 // cookie of the host's network namespace, as the programs see it
 	err     error
 	fitting int // the Manager's, when the test was begun
 }
 
-// Results is where self-tests send what they have found: give it to OnResult.
+// Results is where goroutines send what they have found: give it to OnResult.
 func (m *Manager) Results() <-chan Result { return m.results }
 
 // test starts the self-test where the programs are in place and it has not been passed.
 func (m *Manager) test(ctx context.Context, now time.Time) {
-	if m.tested || m.testing || m.cgroup == nil || m.failure != nil || len(m.attached) == 0 || !m.retest.Due(now) {
+	if !m.testable() || !m.retest.Due(now) {
 		return
 	}
-	m.testing = true
+	m.busy = true
 	p, families, fitting := m.prober(), m.families(), m.fitting
 	go func() {
 		netNS, err := p.selfTest(ctx, families)
-		m.results <- Result{netNS, err, fitting} // has room for the one that may be under way
+		m.results <- Result{netNS: netNS, err: err, fitting: fitting}
 	}()
+}
+
+func (m *Manager) testable() bool {
+	return !m.tested && !m.busy && m.cgroup != nil && m.failure == nil && len(m.attached) > 0
 }
 
 // testAnew has the self-test made in this pass, whatever one before has found: a hook had no program, and has one.
@@ -39,12 +45,18 @@ func (m *Manager) testAnew() {
 	m.retest.Succeeded()
 }
 
-// OnResult takes in what a self-test has found.
+// OnResult takes in what a goroutine has found.
 func (m *Manager) OnResult(r Result) {
-	m.testing = false
-	if r.fitting != m.fitting {
-		return
+	m.busy = false
+	switch {
+	case r.answers != nil:
+		m.answered(r.answers)
+	case r.fitting == m.fitting:
+		m.onTest(r)
 	}
+}
+
+func (m *Manager) onTest(r Result) {
 	if r.err != nil {
 		delay := m.retest.Failed(m.o.Now())
 		if m.failed == nil || m.failed.Error() != r.err.Error() {
@@ -80,10 +92,10 @@ func (m *Manager) families() (families []layout.Family) {
 	return families
 }
 
-// Close waits for a self-test that is under way. What is attached stays.
+// Close waits for the goroutine that may be under way. What is attached stays.
 func (m *Manager) Close() {
-	if m.testing {
+	if m.busy {
 		<-m.results
-		m.testing = false
+		m.busy = false
 	}
 }

@@ -83,7 +83,7 @@ func TestASelfTestThatFailsIsLoudAndIsTriedAgain(t *testing.T) {
 	away(true)
 	m := h.manager(Enabled)
 	m.Ensure(context.Background(), false)
-	m.OnResult(<-m.Results())
+	h.result(m)
 	if err := m.Problem(); !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), h.cgroup) {
 		t.Errorf("problem %v", err)
 	}
@@ -140,7 +140,7 @@ func TestASelfTestOfHooksThatWereRemovedMeanwhileDoesNotCount(t *testing.T) {
 	h.detach("connect4", "connect6")
 	m.Resync()
 	m.Ensure(context.Background(), false)
-	m.OnResult(<-m.Results())
+	h.result(m)
 	wantTest(t, m, "it was begun before they were put back", TestPending)
 	h.settle(m, false)
 	wantTest(t, m, "the next one", TestPassed)

@@ -56,7 +56,9 @@ const (
 )
 
 // Problem is what is wrong, and nil if nothing is.
-func (m *Manager) Problem() error { return errors.Join(m.failure, m.failed, m.opt.failure) }
+func (m *Manager) Problem() error {
+	return errors.Join(m.failure, m.failed, m.opt.failure, m.opt.unanswered)
+}
 
 // Broken reports whether attaching, looking at what is there or the self-test has failed.
 func (m *Manager) Broken() bool { return m.failure != nil || m.failed != nil }
