@@ -62,19 +62,6 @@ func packetSocket(ns Namespace, dev string) (fd int, err error) {
 	return fd, err
 }
 
-// SendFrame sends an Ethernet frame out of an interface of a namespace, by its egress hooks.
-func SendFrame(ns Namespace, dev string, frame []byte) error {
-	fd, err := packetSocket(ns, dev)
-	if err != nil {
-		return fmt.Errorf("send on %s: %w", dev, err)
-	}
-	defer unix.Close(fd)
-	if _, err := unix.Write(fd, frame); err != nil {
-		return fmt.Errorf("send on %s: %w", dev, err)
-	}
-	return nil
-}
-
 func (c *Capture) read() {
 	defer close(c.done)
 	buf := make([]byte, 2048)

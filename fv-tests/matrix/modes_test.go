@@ -3,10 +3,16 @@
 package matrix
 
 import (
+	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/felix-lite/felix-lite/bpf-go/attach"
+	"github.com/felix-lite/felix-lite/bpf-go/features"
+	"github.com/felix-lite/felix-lite/conntrack"
 	"github.com/felix-lite/felix-lite/fv-tests/lab"
 )
 
@@ -36,7 +42,9 @@ func TestModesChangeUnderTraffic(t *testing.T) {
 			if want := mode == Disabled || mode == TCPOnly; want && !have {
 				t.Errorf("%s, mode %s: there is no %s", n.Name, mode, natInterface)
 			}
+			checkHooks(t, n, mode)
 		}
+		checkTranslation(t, l, mode)
 	}
 	stopLoads(t, l, loads)
 	for _, n := range l.Nodes {
@@ -54,6 +62,87 @@ func TestModesChangeUnderTraffic(t *testing.T) {
 		}
 	}
 	t.Logf("cells after the changes: %d, failed %d", len(Sample(site)), failed)
+}
+
+// checkHooks wants the hooks to stand that a mode begins something new by, and no other such: those that serve what was begun
+// may stay for a while.
+func checkHooks(t *testing.T, n *lab.Node, mode Mode) {
+	t.Helper()
+	var want []string
+	if mode != Disabled {
+		want = append(want, "connect4", "connect46", "connect6", "post_bind4", "post_bind6")
+	}
+	if mode == Enabled || mode == HostOnly {
+		want = append(want, "sendmsg4", "sendmsg6")
+	}
+	eventually(t, 10*time.Second, fmt.Sprintf("%s to have the hooks of %s", n.Name, mode), func() (bool, string) {
+		links, err := attach.CgroupLinks(n.BPFRoot())
+		if err != nil {
+			return false, err.Error()
+		}
+		var have []string
+		for _, l := range links {
+			if strings.HasPrefix(l.Hook, "connect") || strings.HasPrefix(l.Hook, "sendmsg") || strings.HasPrefix(l.Hook, "post_bind") {
+				have = append(have, l.Hook)
+			}
+		}
+		slices.Sort(have)
+		return slices.Equal(have, want), fmt.Sprint(have)
+	})
+}
+
+// checkTranslation runs a few of a mode's cells and wants their services to be found where the mode says: at connect time,
+// or by packet, of which conntrack has an entry with the service's address. Counters would tell the loads' packets too.
+func checkTranslation(t *testing.T, l *lab.Lab, mode Mode) {
+	t.Helper()
+	for _, c := range Cells(Site{Overlay: usual.Overlay, Mode: mode, Firewall: true}) {
+		tcp, udp := c.Socket == TCP, c.Socket == UDPConnected
+		if c.To != ClusterIP || c.Backend != OtherNode || c.From != FromPod && c.From != FromNode || !tcp && !udp {
+			continue
+		}
+		if c.IPv6 != (udp == (c.From == FromPod)) {
+			continue // one family each is enough
+		}
+		before := flowsTo(t, l.Nodes[0], c.target(l))
+		if o := c.Deliver(t.Context(), l); len(o.Problems) > 0 {
+			t.Errorf("%s: %v", c, o.Problems)
+		}
+		byPacket := false
+		for flow := range flowsTo(t, l.Nodes[0], c.target(l)) {
+			byPacket = byPacket || !before[flow]
+		}
+		if byPacket == c.atConnect() {
+			t.Errorf("%s: found by packet: %t, want %t", c, byPacket, !c.atConnect())
+		}
+	}
+}
+
+// flowsTo are the node's conntrack entries of a service's address, by their ends.
+func flowsTo(t *testing.T, n *lab.Node, service netip.AddrPort) map[string]bool {
+	t.Helper()
+	set, err := n.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock, err := features.OpenClock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer clock.Close()
+	flows := map[string]bool{}
+	err = conntrack.Walk(conntrack.Tables{
+		V4: set.ConntrackV4.Confirmed.Raw(), V4Half: set.ConntrackV4.HalfOpen.Raw(),
+		V6: set.ConntrackV6.Confirmed.Raw(), V6Half: set.ConntrackV6.HalfOpen.Raw(),
+	}, conntrack.Clock{Jiffies: clock.Jiffies, HZ: clock.HZ}, conntrack.Filter{}, func(e conntrack.Entry) bool {
+		if e.Source == service || e.Destination == service {
+			flows[fmt.Sprint(e.Proto, e.Source, e.Destination)] = true
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return flows
 }
 
 // restartAgents stops all agents, lets change do something, starts them and waits until they are ready.
