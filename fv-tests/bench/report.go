@@ -58,9 +58,10 @@ func (b *bench) record(e entrant, s scenario, f family, o outcome, void bool) {
 		s.name, f, e.label(), o.ratio.median, o.ratio.uncertainty(), o.ratio.q1, o.ratio.q3, o.ratio.n, o.rate.median, o.p50.median, o.p99.median, note)
 }
 
-// recordMachine stores the load averages around the measurements.
-func (b *bench) recordMachine(before, after string) {
-	for metric, text := range map[string]string{"load_before": before, "load_after": after} {
+// recordMachine stores the load averages of the last minute: when the bench began, which is others' work (and the build), when
+// its modes were set up, and at the end. The latter two are mostly its own.
+func (b *bench) recordMachine(start, before, after string) {
+	for metric, text := range map[string]string{"load_start": start, "load_before": before, "load_after": after} {
 		if load, err := strconv.ParseFloat(text, 64); err == nil {
 			b.results = append(b.results, result{Name: "machine", Metric: metric, Value: load, Unit: "1", Q1: load, Q3: load, Rounds: 1})
 		}

@@ -35,6 +35,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err := removeStale(); err != nil {
 		return err
 	}
+	start := readLoad()
 	raisePriority()
 	if o.micro {
 		return runMicro(o)
@@ -63,7 +64,7 @@ func run(ctx context.Context, o options) (err error) {
 	for _, f := range families {
 		if err := b.measure(ctx, f); err != nil {
 			// What was measured until then is not lost.
-			b.recordMachine(before, readLoad())
+			b.recordMachine(start, before, readLoad())
 			return errors.Join(err, b.write(o.out))
 		}
 	}
@@ -72,7 +73,7 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	b.recordMachine(before, readLoad())
+	b.recordMachine(start, before, readLoad())
 	b.printTables(families)
 	b.printGoals()
 	if b.leftOut > 0 {

@@ -117,7 +117,7 @@ func both(results []result, name, mode string, services int, metric, format stri
 
 // runTable says under which circumstances the results came about.
 func runTable(results []result) table {
-	t := table{{"load average before", "and after", "rounds of short TCP", "void measurements"}}
+	t := table{{"load average at the start", "after set-up", "at the end", "rounds of short TCP", "void measurements"}}
 	machine := func(metric string) string {
 		if r := find(results, "machine", "", 0, 0, metric); r != nil {
 			return fmt.Sprintf("%.1f", r.Value)
@@ -139,7 +139,7 @@ func runTable(results []result) table {
 	if rounds == "-" {
 		return t
 	}
-	return append(t, []string{machine("load_before"), machine("load_after"), rounds, fmt.Sprint(void)})
+	return append(t, []string{machine("load_start"), machine("load_before"), machine("load_after"), rounds, fmt.Sprint(void)})
 }
 
 // ratioTable compares the rates of a group's scenarios with direct's.
