@@ -70,7 +70,7 @@ func checkHooks(t *testing.T, n *lab.Node, mode Mode) {
 	t.Helper()
 	var want []string
 	if mode != Disabled {
-		want = append(want, "connect4", "connect46", "connect6", "post_bind4", "post_bind6")
+		want = append(want, "connect4", "connect46", "connect6", "post_bind4", "post_bind46", "post_bind6")
 	}
 	if mode == Enabled || mode == HostOnly {
 		want = append(want, "sendmsg4", "sendmsg6")
