@@ -26,6 +26,8 @@ type Entry struct {
 	// entry sees. Invalid for normal entries.
 	NATSource      netip.AddrPort `json:"natSource,omitzero"`
 	NATDestination netip.AddrPort `json:"natDestination,omitzero"`
+	// Asked is the service that leg 0's socket asked for, where it was balanced at connect time.
+	Asked netip.AddrPort `json:"asked,omitzero"`
 
 	Flags   []string `json:"flags,omitempty"`
 	Age     float64  `json:"age"`     // since the flow was created
@@ -95,6 +97,9 @@ func decode[A layout.Address](t tableOf[A], k *layout.CTKey[A], v *layout.CTValu
 	if t := layout.CTType(v.Type); t == layout.CTNATFwd || t == layout.CTNATRev {
 		e.NATSource = netip.AddrPortFrom(v.NATSrc.Addr(), layout.PortOf(v.NATSportBE))
 		e.NATDestination = netip.AddrPortFrom(v.NATDst.Addr(), layout.PortOf(v.NATDportBE))
+	}
+	if layout.CTType(v.Type) == layout.CTNormal && v.NATSportBE != 0 {
+		e.Asked = netip.AddrPortFrom(v.NATSrc.Addr(), layout.PortOf(v.NATSportBE))
 	}
 	if flags&layout.CTFTunPeer != 0 {
 		e.TunnelPeer = v.TunPeer.Addr(flags&layout.CTFTunV6 != 0)

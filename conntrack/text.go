@@ -16,6 +16,9 @@ func (e *Entry) String() string {
 	if e.Translated() {
 		fmt.Fprintf(&b, " => %s -> %s", endpoint(e.NATSource), endpoint(e.NATDestination))
 	}
+	if e.Asked.IsValid() {
+		fmt.Fprintf(&b, " for %s", endpoint(e.Asked))
+	}
 	fmt.Fprintf(&b, " %s %s", e.Type, e.State)
 	if e.HalfOpen {
 		b.WriteString(" half-open")

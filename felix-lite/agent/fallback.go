@@ -74,9 +74,9 @@ func (f *fallback) enter(p fallbackPhase) {
 // active reports whether bpfout.cali and lo are to carry programs.
 func (f *fallback) active() bool { return f.phase != fallbackOff && f.pair.Out != 0 }
 
-// chainsLimit is how long a new pair waits for its netfilter chains: whoever holds the xtables lock must not keep
-// the host from its services.
-const chainsLimit = 3 * time.Second
+// chainsLimit is how long a new pair waits for its netfilter chains, which are there in less than a second, or in ten on a
+// busy machine: a command that does not end must not keep the host from its services. What fails is not waited for.
+const chainsLimit = 30 * time.Second
 
 // held reports whether nothing is to go by the pair yet: on a node with a firewall, connections by a pair without
 // chains would begin with segments that conntrack calls INVALID.

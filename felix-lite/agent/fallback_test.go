@@ -97,6 +97,12 @@ func (n *testNode) untilFallback() {
 		return strings.Count(got, mac+" PERMANENT") == 2, got + " want " + mac
 	})
 	n.untilContains("programs", n.interfacesTable, "bpfout.cali", "lo ")
+	if got := n.interfacesTable(); strings.Contains(got, "bpfin.cali") {
+		n.t.Errorf("bpfin.cali carries programs:\n%s", got)
+	}
+	if got := n.shell("tc qdisc show dev bpfin.cali; tc filter show dev bpfin.cali ingress"); strings.Contains(got, "clsact") || strings.Contains(got, "bpf") {
+		n.t.Errorf("bpfin.cali has hooks:\n%s", got)
+	}
 }
 
 // hostFlow puts an open connection of this host to a service into an agent's conntrack, and returns what ends it in a later

@@ -233,7 +233,7 @@ var table = []Setting{
 		func(m *MapSizes) *int { return &m.ConntrackHalfOpen }),
 	mapSize("mapSizeNATFrontend", "", "131072", "addresses and ports of services, for each family",
 		func(m *MapSizes) *int { return &m.NATFrontend }),
-	mapSize("mapSizeNATBackend", "", "524288", "backends of service ports, for each family",
+	mapSize("mapSizeNATBackend", "", "524288", "backends of service ports, for each family; each takes two, and a third where traffic has to stay on its node",
 		func(m *MapSizes) *int { return &m.NATBackend }),
 	mapSize("mapSizeNATAffinity", "", "65536", "clients with session affinity, for each family; the oldest make room",
 		func(m *MapSizes) *int { return &m.NATAffinity }),

@@ -39,6 +39,8 @@ func (f Flows) Table() Table {
 		nat := ""
 		if e.Translated() {
 			nat = endpointOf(e.NATSource) + ">" + endpointOf(e.NATDestination)
+		} else if e.Asked.IsValid() {
+			nat = "for " + endpointOf(e.Asked)
 		}
 		t.Rows = append(t.Rows, []string{e.Proto, endpointOf(e.Source), endpointOf(e.Destination), e.Type, state, nat,
 			fmt.Sprintf("%.0fs", e.Idle), fmt.Sprintf("%.0fs", e.Timeout), fmt.Sprintf("%d/%d", e.Packets[0], e.Packets[1]),

@@ -14,8 +14,9 @@ import (
 	"github.com/felix-lite/felix-lite/fv-tests/probe"
 )
 
-// programTimeout is how long agents may take to program the services of a test.
-const programTimeout = 60 * time.Second
+// programTimeout is how long agents may take to program the services of a test: on a busy machine four of them load their
+// programs at a time, beside all loads.
+const programTimeout = 3 * time.Minute
 
 // cellsVariable chooses the cells: see Choose.
 const cellsVariable = "LAB_CELLS"

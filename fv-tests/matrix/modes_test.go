@@ -120,6 +120,18 @@ func checkTranslation(t *testing.T, l *lab.Lab, mode Mode) {
 // flowsTo are the node's conntrack entries of a service's address, by their ends.
 func flowsTo(t *testing.T, n *lab.Node, service netip.AddrPort) map[string]bool {
 	t.Helper()
+	flows := map[string]bool{}
+	eachFlow(t, n, func(e conntrack.Entry) {
+		if e.Source == service || e.Destination == service {
+			flows[fmt.Sprint(e.Proto, e.Source, e.Destination)] = true
+		}
+	})
+	return flows
+}
+
+// eachFlow reads the node's conntrack.
+func eachFlow(t *testing.T, n *lab.Node, do func(conntrack.Entry)) {
+	t.Helper()
 	set, err := n.Maps()
 	if err != nil {
 		t.Fatal(err)
@@ -129,20 +141,41 @@ func flowsTo(t *testing.T, n *lab.Node, service netip.AddrPort) map[string]bool 
 		t.Fatal(err)
 	}
 	defer clock.Close()
-	flows := map[string]bool{}
 	err = conntrack.Walk(conntrack.Tables{
 		V4: set.ConntrackV4.Confirmed.Raw(), V4Half: set.ConntrackV4.HalfOpen.Raw(),
 		V6: set.ConntrackV6.Confirmed.Raw(), V6Half: set.ConntrackV6.HalfOpen.Raw(),
 	}, conntrack.Clock{Jiffies: clock.Jiffies, HZ: clock.HZ}, conntrack.Filter{}, func(e conntrack.Entry) bool {
-		if e.Source == service || e.Destination == service {
-			flows[fmt.Sprint(e.Proto, e.Source, e.Destination)] = true
-		}
+		do(e)
 		return true
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return flows
+}
+
+// What a pod's socket asked for at connect time is known to TC, and so to policy and to whoever looks: the flow's entry says it.
+func TestTCKnowsWhatASocketAskedFor(t *testing.T) {
+	t.Parallel()
+	l := up(t, Options(Site{Overlay: "VXLAN", Mode: Enabled}, "Auto"))
+	for _, ipv6 := range []bool{false, true} {
+		for _, backend := range []Backend{SameNode, OtherNode} {
+			s := serviceFor(backend, ipv6)
+			vip := s.address(l, ClusterIP)
+			client := l.Pod(podName("client", ipv6))
+			probeOnce(t, &client.Place, vip.String(), backendPod(backend, ipv6), "socket")
+			asked := map[string]bool{}
+			eachFlow(t, l.Nodes[0], func(e conntrack.Entry) {
+				if e.Asked == vip && e.ServiceID != 0 && e.Source.Addr() == client.Address(ipv6) &&
+					e.Destination == podPort(l, strings.TrimRight(backendPod(backend, ipv6), "46"), ipv6) {
+					asked[e.Proto] = true
+				}
+			})
+			if !asked["tcp"] || !asked["udp"] {
+				t.Errorf("%s: entries that say so: %v", vip, asked)
+				eachFlow(t, l.Nodes[0], func(e conntrack.Entry) { t.Log(e.String()) })
+			}
+		}
+	}
 }
 
 // restartAgents stops all agents, lets change do something, starts them and waits until they are ready.
