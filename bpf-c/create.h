@@ -130,6 +130,38 @@ INLINE void ct_reverse_key(struct cali_scratch *s, const struct cali_state *st)
 	s->v.flags = (s->v.flags & ~CALI_CTF_KEY_SWAPPED) | (swapped ? CALI_CTF_KEY_SWAPPED : 0);
 }
 
+/* Whether this host has a connection of its own with the tuple that the backend would see: one that it has
+ * opened to the backend itself. Such a flow to another node has no entry here, and two connections with one
+ * tuple would end each other. (bpf_skc_lookup_tcp: Linux 5.2.) */
+INLINE bool host_connected(struct __sk_buff *skb, const struct cali_state *st)
+{
+	struct bpf_sock_tuple t;
+	struct bpf_sock *sk;
+	__u32 state;
+
+	if (!(IS_NAT && IS_FROM) || st->ev.proto != IPPROTO_TCP)
+		return false;
+	zero(t);
+#if IS_V6
+	__builtin_memcpy(t.ipv6.saddr, &st->ev.post_nat_dst, sizeof(t.ipv6.saddr));
+	__builtin_memcpy(t.ipv6.daddr, &st->ev.post_nat_src, sizeof(t.ipv6.daddr));
+	t.ipv6.sport = st->ev.post_nat_dport_be;
+	t.ipv6.dport = st->ev.post_nat_sport_be;
+	sk = bpf_skc_lookup_tcp(skb, &t, sizeof(t.ipv6), BPF_F_CURRENT_NETNS, 0);
+#else
+	t.ipv4.saddr = st->ev.post_nat_dst.w[0];
+	t.ipv4.daddr = st->ev.post_nat_src.w[0];
+	t.ipv4.sport = st->ev.post_nat_dport_be;
+	t.ipv4.dport = st->ev.post_nat_sport_be;
+	sk = bpf_skc_lookup_tcp(skb, &t, sizeof(t.ipv4), BPF_F_CURRENT_NETNS, 0);
+#endif
+	if (!sk)
+		return false;
+	state = sk->state;
+	bpf_sk_release(sk);
+	return state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT;
+}
+
 /* Creates what st describes. Returns 0, or the counter that says why it could not. */
 INLINE enum cali_counter ct_create(struct __sk_buff *skb, struct cali_state *st, const struct cali_globals *g)
 {
@@ -160,7 +192,7 @@ INLINE enum cali_counter ct_create(struct __sk_buff *skb, struct cali_state *st,
 	s->v.nat_dport_be = st->ev.sport_be;
 	for (i = 0; i < SOURCE_PORT_TRIES; i++) {
 		ct_reverse_key(s, st);
-		rc = ct_claim(s, st->ev.proto);
+		rc = host_connected(skb, st) ? -17 : ct_claim(s, st->ev.proto);
 		if (!rc)
 			break;
 		if (!g->psnat_count || (st->ev.proto != IPPROTO_TCP && st->ev.proto != IPPROTO_UDP))
