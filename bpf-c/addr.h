@@ -5,6 +5,7 @@
 
 #include "types.h"
 
+/* Whether two addresses are the same. */
 INLINE bool ip_equal(const struct cali_ip *a, const struct cali_ip *b)
 {
 #if IS_V6
@@ -14,6 +15,7 @@ INLINE bool ip_equal(const struct cali_ip *a, const struct cali_ip *b)
 #endif
 }
 
+/* Widens an address to one of either family. */
 INLINE void ip_any_from(struct cali_ip_any *any, const struct cali_ip *ip)
 {
 	any->w[0] = ip->w[0];

@@ -119,10 +119,10 @@ func remedy(table string, list []refusal) string {
 // sizeOf names the setting of a table's size.
 var sizeOf = map[string]string{"frontends": "mapSizeNATFrontend", "backends": "mapSizeNATBackend", "routes": "mapSizeRoutes"}
 
-// refused lists what stands refused in a table. It costs a walk.
+// refused lists what stands refused in a table.
 func refused[K comparable, V any](t *reconcile.Table[K, V], name func(K) string) []refusal {
 	var out []refusal
-	for k, s := range t.All() {
+	for k, s := range t.Open() {
 		if s.Phase == reconcile.Failed {
 			out = append(out, refusal{name(k), s.Err})
 		}

@@ -87,7 +87,7 @@ func TestAPortThatLedToADeadBackendIsBalancedAnew(t *testing.T) {
 func dialFrom(from *lab.Place, to netip.AddrPort, port int) (conn net.Conn, server string, err error) {
 	const limit = 3 * time.Second
 	err = from.Namespace.Do(func() error {
-		d := net.Dialer{Timeout: limit, LocalAddr: &net.TCPAddr{Port: port}}
+		d := net.Dialer{Timeout: limit, LocalAddr: &net.TCPAddr{Port: port}, Control: sharePort}
 		if conn, err = d.Dial("tcp", to.String()); err != nil {
 			return err
 		}
@@ -106,6 +106,14 @@ func dialFrom(from *lab.Place, to netip.AddrPort, port int) (conn net.Conn, serv
 		return nil, "", fmt.Errorf("from port %d of %s to %s: %w", port, from.Name, to, err)
 	}
 	return conn, server, nil
+}
+
+// sharePort lets other connections have the same port, to other ends.
+func sharePort(_, _ string, c syscall.RawConn) (err error) {
+	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }); e != nil {
+		return e
+	}
+	return err
 }
 
 // forgetConnection closes a connection without a segment that says so (TCP_REPAIR: tcp(7)).
